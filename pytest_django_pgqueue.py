@@ -83,14 +83,9 @@ def _fail_with(text: str) -> None:
 
 
 def _is_watched(item: pytest.Item) -> bool:
+    """Whether the test may use the database of the queue, and is to leave nothing behind in it."""
     is_on = item.config.getoption(OPTION) or item.config.getini(INI)
-    return bool(is_on) and item.get_closest_marker(MARKER) is None and _uses_database(item)
-
-
-def _uses_database(item: pytest.Item) -> bool:
-    """Whether the test may use the database of the queue."""
-    allowed = _databases_of(item)
-    if not allowed:
+    if not is_on or item.get_closest_marker(MARKER) is not None or not (allowed := _databases_of(item)):
         return False
     from django_pgqueue.conf import conf  # noqa: PLC0415 - see above
 

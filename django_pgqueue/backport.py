@@ -46,31 +46,29 @@ def of_both(error: Exception) -> Exception:
 @functools.cache
 def _joined(kind: type[Exception], other: type[Exception]) -> type[Exception]:
     """Return the class of both; pickle finds the first by its name."""
-
-    def reduce(self: Exception) -> tuple[Any, ...]:
-        return kind, self.args
-
-    return type(
-        kind.__name__, (kind, other), {"__module__": kind.__module__, "__doc__": kind.__doc__, "__reduce__": reduce}
-    )
+    names = {name: getattr(kind, name) for name in ("__module__", "__doc__")}
+    return type(kind.__name__, (kind, other), names | {"__reduce__": lambda self: (kind, self.args)})
 
 
-def heard(name: str, level: int | None = None) -> Signal | None:
-    """Return the backport's signal of this name, if anything listens to it; else None.
+def has_receivers(signals: ModuleType, name: str) -> bool:
+    """Whether a signal of a framework has a receiver besides the framework's own, which writes the log."""
+    own = id(getattr(signals, f"log_{name}", None))
+    return any(receiver[0][0] != own for receiver in getattr(signals, name).receivers)
+
+
+def signal_in_use(name: str, level: int | None = None) -> Signal | None:
+    """Return the backport's signal of this name, if it has receivers; else None.
 
     Args:
-        level: of the line that the backport's own receiver writes, which listens where ``LOGGING`` configures the
+        level: of the line that the backport's own receiver writes, which counts where ``LOGGING`` configures the
             logger ``django_tasks``; Django's has the same line. None: that receiver does not count.
     """
     signals = sys.modules.get(f"{PACKAGE}.signals")
-    if signals is None:
-        return None
     signal: Signal | None = getattr(signals, name, None)
-    if signal is None:
+    if signals is None or signal is None:
         return None
-    own = id(getattr(signals, f"log_{name}", None))
     is_logged = level is not None and (logger.level or logger.handlers) and logger.isEnabledFor(level)
-    return signal if is_logged or any(receiver[0][0] != own for receiver in signal.receivers) else None
+    return signal if is_logged or has_receivers(signals, name) else None
 
 
 def users() -> list[str]:

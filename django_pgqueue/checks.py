@@ -1,14 +1,4 @@
-"""System checks. Stable ids, each with a hint.
-
-E001 unknown key in PGQUEUE · E002 value out of range · E003 database alias missing · E004 database not PostgreSQL ·
-E005 schedule that cannot be stored ·
-W001 router missing · W002 psycopg without its C speedups · W003 no role that can look after the tables ·
-W005 schedule of a task that another backend runs · W006 IMMEDIATE without DEBUG ·
-W007 tables, indexes, checks or functions missing or of no use · W008 partitions missing ·
-W009 storage options changed · W010 packages of the project that import the backport beside django.tasks ·
-W011 atomic tasks on a database that works at SERIALIZABLE.
-E006 to E009 and W004 are about aliases in TASKS, see backend
-"""
+"""System checks. docs/reference/checks.md lists their ids, which are stable; ``backend`` checks aliases in TASKS."""
 
 import re
 import sys
@@ -29,32 +19,13 @@ from django.utils import translation
 from django.utils.module_loading import import_string
 
 from django_pgqueue import backport, registry
-from django_pgqueue.conf import DEFAULTS, conf
+from django_pgqueue.conf import DEFAULTS, SETTINGS, Setting, conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.maintenance.vacuum import Privileges, privileges
-from django_pgqueue.schedules.periodic import DeclaredSchedule, declared, left_out
+from django_pgqueue.schedules.periodic import declared, left_out
 from django_pgqueue.schedules.sync import definition_of
 
-BOUNDS: dict[str, tuple[Any, float, float]] = {
-    "LEASE_SECONDS": (int, 3, 86400),
-    "MAX_ATTEMPTS": (int, 1, 32767),
-    "MAX_PAYLOAD_BYTES": (int, 1, 256 * 1024 * 1024),
-    "POLL_SECONDS": ((int, float), 0.01, 3600),
-    "RETENTION_DAYS": (int, 0, 36500),
-    "DEAD_RETENTION_DAYS": (int, 1, 36500),
-    "STATS_DAYS": (int, 1, 36500),
-    "VACUUM_DEAD_ROWS": (int, 0, 1_000_000_000),
-    "STATEMENT_TIMEOUT_SECONDS": (int, 1, 86400),
-    "ADMIN_TIMEOUT_SECONDS": ((int, float), 0.01, 3600),
-}
-SWITCHES = {
-    "NOTIFY": (True, False),
-    "IMMEDIATE": (True, False),
-    "IMMEDIATE_ERRORS": ("raise", "log"),
-    "PREPARED_STATEMENTS": (None, True, False),
-    "TRACING": (True, False),
-}
 OF_FINDINGS = {  # by the names of docs/reference/findings.md
     "columns-missing": "pgqueue.W007",
     "indexes-missing": "pgqueue.W007",
@@ -79,66 +50,62 @@ def check_settings(**_: Any) -> list[CheckMessage]:
     return [*_unknown_keys(given), *_wrong_values(DEFAULTS | given), *_wrong_database(DEFAULTS | given)]
 
 
+def _settings_are_readable() -> bool:
+    return isinstance(getattr(settings, "PGQUEUE", {}), dict)
+
+
 @register("pgqueue")
-def check_schedules(**_: Any) -> list[CheckMessage]:
+def check_schedules(**_: Any) -> Iterator[CheckMessage]:
     """Find schedules of the code whose arguments are not JSON; all else was checked when they were declared."""
-    return [
-        Error(
-            f"The schedule {name!r} of {schedule.task.name} cannot be stored: {problem}",
-            hint="Give args= and kwargs= of @periodic values that JSON knows, or set PGQUEUE['ENCODER'].",
-            id="pgqueue.E005",
-        )
-        for name, schedule in declared().items()
-        if (problem := _problem_of(schedule))
-    ]
+    for name, schedule in declared().items():
+        try:
+            definition_of(schedule)
+        except InvalidArguments as error:
+            yield Error(
+                f"The schedule {name!r} of {schedule.task.name} cannot be stored: {error}",
+                hint="Give args= and kwargs= of @periodic values that JSON knows, or set PGQUEUE['ENCODER'].",
+                id="pgqueue.E005",
+            )
 
 
 @register("pgqueue")
-def check_schedules_of_others(**_: Any) -> list[CheckMessage]:
+def check_schedules_of_others(**_: Any) -> Iterator[CheckMessage]:
     """Find schedules of tasks of Django's Tasks framework that are not this queue's."""
-    return [
-        Caution(
+    for name, task in left_out().items():
+        yield Caution(
             f"The schedule {name!r} does nothing: its task is run by the backend {task.backend!r}.",
             hint="Let TASKS name django_pgqueue.backend.PgQueueBackend for that alias. Where another is meant, as in "
             "settings for tests, silence this check.",
             id="pgqueue.W005",
         )
-        for name, task in left_out().items()
-    ]
 
 
 @register("pgqueue", deploy=True)
-def check_immediate(**_: Any) -> list[CheckMessage]:
+def check_immediate(**_: Any) -> Iterator[CheckMessage]:
     """Say when what is for tests is about to go live. Only for ``check --deploy``: tests run without DEBUG too."""
-    if not isinstance(getattr(settings, "PGQUEUE", {}), dict) or not conf.immediate or settings.DEBUG:
-        return []
-    return [
-        Caution(
+    if _settings_are_readable() and conf.immediate and not settings.DEBUG:
+        yield Caution(
             "PGQUEUE['IMMEDIATE'] is on: requests run their jobs themselves, and wait for them.",
             hint="Take it out of the settings of whatever is not a test.",
             id="pgqueue.W006",
         )
-    ]
 
 
 @register("pgqueue")
-def check_backport(**_: Any) -> list[CheckMessage]:
+def check_backport(**_: Any) -> Iterator[CheckMessage]:
     """Name packages of the project that import the backport of the framework where Django has the framework itself.
 
     Packages that are installed, as Wagtail, are left out: their tasks run, and the project cannot change them.
     """
     packages = [package for package in backport.users() if not _is_installed(package)]
-    if not packages or not find_spec("django.tasks") or not _runs_tasks():
-        return []
-    return [
-        Caution(
+    if packages and find_spec("django.tasks") and _runs_tasks():
+        yield Caution(
             f"{', '.join(packages)} import{'s' if len(packages) == 1 else ''} django_tasks, the backport of the Tasks "
             "framework, which this Django has as django.tasks.",
             hint="Their tasks run, errors and signals are of both; isinstance() with a class of django_tasks is False, "
             "and its log is written where LOGGING names it. Import from django.tasks.",
             id="pgqueue.W010",
         )
-    ]
 
 
 def _is_installed(package: str) -> bool:
@@ -162,28 +129,36 @@ def _runs_tasks() -> bool:
 
 
 @register(Tags.compatibility)
-def check_psycopg(**_: Any) -> list[CheckMessage]:
+def check_psycopg(**_: Any) -> Iterator[CheckMessage]:
     """Say when the slow implementation of psycopg is in use."""
     if psycopg.pq.__impl__ == "python":
-        return [
-            Caution(
-                "psycopg runs in pure Python, several times slower.",
-                hint="Install django-pgqueue[binary] or psycopg[c].",
-                id="pgqueue.W002",
-            )
-        ]
-    return []
+        yield Caution(
+            "psycopg runs in pure Python, several times slower.",
+            hint="Install django-pgqueue[binary] or psycopg[c].",
+            id="pgqueue.W002",
+        )
+
+
+def _may_ask(databases: Collection[str] | None) -> bool:
+    """Whether the queue's database is one of those that checks may ask."""
+    return _settings_are_readable() and conf.database in (databases or ())
 
 
 @register(Tags.database)
-def check_rights(databases: Collection[str] | None = None, **_: Any) -> list[CheckMessage]:
+def check_rights(databases: Collection[str] | None = None, **_: Any) -> Iterator[CheckMessage]:
     """Say when the role of the workers cannot look after the tables. Asks the database."""
-    if not isinstance(getattr(settings, "PGQUEUE", {}), dict) or conf.database not in (databases or ()):
-        return []
+    if not _may_ask(databases):
+        return
     alias = conf.maintenance_database
     allowed = _rights_of(alias)
     if allowed is None:
-        return list(_missing_tables(alias))
+        if alias != conf.database and _rights_of(conf.database):  # else it is not migrated yet, or away
+            yield Caution(
+                f"The tables of the queue are on {conf.database!r}, but not on {alias!r}.",
+                hint="Let PGQUEUE['MAINTENANCE_DATABASE'] lead to the same database, by a role that owns the tables.",
+                id="pgqueue.W003",
+            )
+        return
     lacking = [
         work
         for work, is_wanted, is_allowed in (
@@ -193,53 +168,51 @@ def check_rights(databases: Collection[str] | None = None, **_: Any) -> list[Che
         )
         if is_wanted and not is_allowed
     ]
-    if not lacking:
-        return []
-    return [
-        Caution(
+    if lacking:
+        yield Caution(
             f"The role of {alias!r} may not {' or '.join(lacking)}, so workers cannot.",
             hint="Set PGQUEUE['MAINTENANCE_DATABASE'] to an alias of the same database whose role owns the tables. "
             "For VACUUM alone, GRANT MAINTAIN ON pgqueue_jobs does too (PostgreSQL 17 and newer).",
             id="pgqueue.W003",
         )
-    ]
 
 
 @register(Tags.database)
-def check_schema(databases: Collection[str] | None = None, **_: Any) -> list[CheckMessage]:
+def check_schema(databases: Collection[str] | None = None, **_: Any) -> Iterator[CheckMessage]:
     """Say what is missing in the database, or is not as the migrations have made it. Asks its catalogue alone."""
     from django_pgqueue.doctor import SCHEMA_LOOKS, findings  # noqa: PLC0415 - most processes start without this check
 
-    if not isinstance(getattr(settings, "PGQUEUE", {}), dict) or conf.database not in (databases or ()):
-        return []
-    if _rights_of(conf.database) is None:
-        return []
+    if not _may_ask(databases) or _rights_of(conf.database) is None:
+        return
     with translation.override("en"):  # like other checks
         found = findings(conf.database, queues=[], looks=SCHEMA_LOOKS)
-    return [Caution(one.what, hint=one.remedy, id=OF_FINDINGS[one.name]) for one in found if one.name in OF_FINDINGS]
+    for one in found:
+        if one.name in OF_FINDINGS:
+            yield Caution(one.what, hint=one.remedy, id=OF_FINDINGS[one.name])
 
 
 @register(Tags.database)
-def check_isolation(databases: Collection[str] | None = None, **_: Any) -> list[CheckMessage]:
+def check_isolation(databases: Collection[str] | None = None, **_: Any) -> Iterator[CheckMessage]:
     """Say when tasks with ``atomic=True`` will meet conflicts of SERIALIZABLE. Asks the database for its default."""
-    if not isinstance(getattr(settings, "PGQUEUE", {}), dict) or conf.database not in (databases or ()):
-        return []
-    atomic = [task for name in registry.known() if (task := registry.get(name)).is_atomic]
-    if not atomic or not _is_serializable(conf.database):
-        return []
-    return [
-        Caution(
-            f"{conf.database!r} works at SERIALIZABLE: tasks with atomic=True, as {atomic[0].name}, may end in "
+    if not _may_ask(databases):
+        return
+    atomic = [name for name in registry.known() if registry.get(name).atomic]
+    if atomic and _is_serializable(conf.database):
+        yield Caution(
+            f"{conf.database!r} works at SERIALIZABLE: tasks with atomic=True, as {atomic[0]}, may end in "
             "conflicts with each other, though they touch different rows, and are repeated.",
             hint="Let workers use READ COMMITTED, by OPTIONS of the alias or by ALTER ROLE … SET "
             "default_transaction_isolation; or silence this check, if repeated runs do no harm.",
             id="pgqueue.W011",
         )
-    ]
+
+
+def _is_postgresql(alias: str) -> bool:
+    return alias in connections and connections[alias].vendor == "postgresql"
 
 
 def _is_serializable(alias: str) -> bool:
-    if alias not in connections or connections[alias].vendor != "postgresql":
+    if not _is_postgresql(alias):
         return False
     if (level := connections[alias].settings_dict["OPTIONS"].get("isolation_level")) is not None:
         return bool(level == psycopg.IsolationLevel.SERIALIZABLE)
@@ -249,32 +222,14 @@ def _is_serializable(alias: str) -> bool:
         return False
 
 
-def _missing_tables(alias: str) -> Iterator[CheckMessage]:
-    """Tell a wrong alias from a database that is not migrated yet, or away."""
-    if alias != conf.database and _rights_of(conf.database):
-        yield Caution(
-            f"The tables of the queue are on {conf.database!r}, but not on {alias!r}.",
-            hint="Let PGQUEUE['MAINTENANCE_DATABASE'] lead to the same database, by a role that owns the tables.",
-            id="pgqueue.W003",
-        )
-
-
 def _unknown_keys(given: dict[str, Any]) -> Iterator[CheckMessage]:
     for key in sorted(set(given) - set(DEFAULTS)):
         yield Error(f"PGQUEUE has no key {key!r}.", hint=f"Keys are: {', '.join(DEFAULTS)}.", id="pgqueue.E001")
 
 
 def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
-    for key, (kind, lowest, highest) in BOUNDS.items():
-        value = values[key]
-        if value is DEFAULTS[key] is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, kind) or not lowest <= value <= highest:
-            hint = f"Use a number from {lowest} to {highest}{', or None' if DEFAULTS[key] is None else ''}."
-            yield Error(f"PGQUEUE[{key!r}] is {value!r}.", hint=hint, id="pgqueue.E002")
-    for key, allowed in SWITCHES.items():
-        if not any(values[key] is value or (isinstance(value, str) and values[key] == value) for value in allowed):
-            hint = f"Use {', '.join(map(repr, allowed[:-1]))} or {allowed[-1]!r}."
+    for key, one in SETTINGS.items():
+        if (hint := _hint(one, values[key])) is not None:
             yield Error(f"PGQUEUE[{key!r}] is {values[key]!r}.", hint=hint, id="pgqueue.E002")
     yield from _wrong_token(values["METRICS_TOKEN"])
     yield from _wrong_expressions(values["SENSITIVE_PARAMETERS"])
@@ -283,6 +238,21 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
             import_string(values["ENCODER"])
     except ImportError as error:
         yield Error(f"PGQUEUE['ENCODER'] cannot be imported: {error}.", hint="Give a dotted path.", id="pgqueue.E002")
+
+
+def _hint(setting: Setting[Any], value: Any) -> str | None:
+    """Return what to use in place of a value that is none of the choices or out of bounds, else None."""
+    if setting.choices:
+        *others, last = map(repr, setting.choices)
+        is_one = any(value is one or (isinstance(value, str) and value == one) for one in setting.choices)
+        return None if is_one else f"Use {', '.join(others)} or {last}."
+    if setting.bounds is None or value is setting.default is None:
+        return None
+    lowest, highest = setting.bounds
+    is_number = isinstance(value, int if isinstance(lowest, int) else int | float) and not isinstance(value, bool)
+    if is_number and lowest <= value <= highest:
+        return None
+    return f"Use a number from {lowest} to {highest}{', or None' if setting.default is None else ''}."
 
 
 def _wrong_token(value: Any) -> Iterator[CheckMessage]:
@@ -308,11 +278,10 @@ def _wrong_expressions(value: Any) -> Iterator[CheckMessage]:
 
 
 def _wrong_database(values: dict[str, Any]) -> Iterator[CheckMessage]:
-    wrong = [*_unusable_alias(values, "DATABASE")]
+    yield from _unusable_alias(values, "DATABASE")
     for key in ("MAINTENANCE_DATABASE", "LISTEN_DATABASE"):
         if values[key] not in (None, values["DATABASE"]):
-            wrong += _unusable_alias(values, key)
-    yield from wrong
+            yield from _unusable_alias(values, key)
     alias = values["DATABASE"]
     if alias != "default" and alias in connections and ROUTER not in settings.DATABASE_ROUTERS:
         yield Caution(
@@ -341,17 +310,9 @@ def _unusable_alias(values: dict[str, Any], key: str) -> Iterator[CheckMessage]:
 
 def _rights_of(alias: str) -> Privileges | None:
     """Return what its role may do; None where that cannot be asked, which others will say."""
-    if alias not in connections or connections[alias].vendor != "postgresql":
+    if not _is_postgresql(alias):
         return None
     try:
         return privileges(CallerConnection(alias))
     except DatabaseTrouble:
         return None
-
-
-def _problem_of(schedule: DeclaredSchedule) -> str:
-    try:
-        definition_of(schedule)
-    except InvalidArguments as error:
-        return str(error)
-    return ""

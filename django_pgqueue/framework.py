@@ -13,36 +13,22 @@ from django_pgqueue import backport
 from django_pgqueue.exceptions import ConfigurationError
 
 if TYPE_CHECKING or find_spec("django.tasks"):
-    from django.tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
+    from django.tasks import TaskContext, TaskResult, TaskResultStatus, signals, task_backends
     from django.tasks.backends.base import BaseTaskBackend
     from django.tasks.base import Task, TaskError
     from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist, TaskResultMismatch
-    from django.tasks.signals import (
-        log_task_enqueued,
-        log_task_finished,
-        log_task_started,
-        task_enqueued,
-        task_finished,
-        task_started,
-    )
+    from django.tasks.signals import task_enqueued, task_finished, task_started
     from django.utils.json import normalize_json
 
     NAME = "django.tasks"
 elif find_spec("django_tasks"):
-    from django_tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
+    from django_tasks import TaskContext, TaskResult, TaskResultStatus, signals, task_backends
     from django_tasks.backends.base import BaseTaskBackend
     from django_tasks.base import Task, TaskError
     from django_tasks.exceptions import InvalidTaskBackendError as InvalidTaskBackend
     from django_tasks.exceptions import InvalidTaskError as InvalidTask
     from django_tasks.exceptions import TaskResultDoesNotExist, TaskResultMismatch
-    from django_tasks.signals import (
-        log_task_enqueued,
-        log_task_finished,
-        log_task_started,
-        task_enqueued,
-        task_finished,
-        task_started,
-    )
+    from django_tasks.signals import task_enqueued, task_finished, task_started
     from django_tasks.utils import normalize_json
 
     NAME = "django_tasks"
@@ -60,21 +46,13 @@ else:
 
 logger: Final = logging.getLogger(NAME)
 
-OWN_RECEIVERS: Final = {  # they write to the log of the framework
-    task_enqueued: log_task_enqueued,
-    task_started: log_task_started,
-    task_finished: log_task_finished,
-}
-
-
-NAMES: Final = dict(zip(OWN_RECEIVERS, backport.SIGNALS, strict=True))
+NAMES: Final = {getattr(signals, name): name for name in backport.SIGNALS}
 HAS_BACKPORT_BESIDE: Final = NAME != backport.PACKAGE
 
 
 def has_receivers(signal: Signal) -> bool:
-    """Whether code outside the framework listens to one of its signals, or to that of the backport beside it."""
-    own = id(OWN_RECEIVERS[signal])
-    return any(receiver[0][0] != own for receiver in signal.receivers) or _beside(signal) is not None
+    """Whether one of its signals, or that of the backport beside it, has receivers outside the framework."""
+    return backport.has_receivers(signals, NAMES[signal]) or _beside(signal) is not None
 
 
 def has_receiver(signal: Signal, level: int) -> bool:
@@ -83,7 +61,7 @@ def has_receiver(signal: Signal, level: int) -> bool:
 
 
 def send(signal: Signal, sender: type, result: AnyTaskResult, *, level: int) -> None:
-    """Send one of its signals, which it logs at this level, and that of the backport beside it, if that is heard."""
+    """Send one of its signals, which it logs at this level, and that of the backport beside it, if it has receivers."""
     signal.send_robust(sender, task_result=result)
     if other := _beside(signal, level):
         other.send_robust(sender, task_result=result)
@@ -97,7 +75,7 @@ async def asend(signal: Signal, sender: type, result: AnyTaskResult, *, level: i
 
 
 def _beside(signal: Signal, level: int | None = None) -> Signal | None:
-    return backport.heard(NAMES[signal], level) if HAS_BACKPORT_BESIDE else None
+    return backport.signal_in_use(NAMES[signal], level) if HAS_BACKPORT_BESIDE else None
 
 
 __all__ = [

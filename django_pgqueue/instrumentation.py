@@ -14,37 +14,24 @@ from django_pgqueue.conf import conf
 if TYPE_CHECKING:
     from django_pgqueue.records import ClaimedJob, Outcome
 
-
 logger = logging.getLogger("django_pgqueue")
 
 T = TypeVar("T")
 
 
-class InsertHook(Protocol):
-    """The insert of one job or many of a task, as a context manager around the statement."""
+class InsertHook:
+    """The insert of one job or many of a task, as a context manager around the statement. This one does nothing."""
 
-    metadata: Mapping[str, str]  # of each job, besides what the caller gave it
-
-    def inserted(self, ids: list[int]) -> None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class NoInsertHook:
-    """An insert without hooks."""
-
-    metadata: Mapping[str, str] = {}
+    metadata: Mapping[str, str] = {}  # of each job, besides what the caller gave it
 
     def inserted(self, ids: list[int]) -> None: ...
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 
 class RunHook(Protocol):
@@ -59,7 +46,7 @@ class RunHook(Protocol):
         ...
 
 
-UNSEEN = NoInsertHook()
+UNSEEN = InsertHook()
 
 around_inserts: list[Callable[[Any, int], InsertHook | None]] = []  # of task and number; the first returned hook acts
 
@@ -85,9 +72,7 @@ def around_insert(task: Any, number: int) -> InsertHook:
     return UNSEEN
 
 
-# Immediate mode
-
-runners: list[Callable[[str, Collection[int]], None]] = []  # added when apps are loaded; before, nothing is run
+runners: list[Callable[[str, Collection[int]], None]] = []  # of immediate mode, added when apps are loaded
 
 
 def run_if_immediate(alias: str, ids: Collection[int]) -> None:

@@ -53,7 +53,7 @@ class MultiLine(str):
 
 
 class OneLine(logging.Filter):
-    """Make every value a part of its line: text of a row could make lines of its own. ``Lines`` are left as lines.
+    """Make every value a part of its line: text of a row could make lines of its own. ``MultiLine`` ones are left.
 
     A traceback has lines of its own, but errors in it do not quote a row either.
     """
@@ -63,7 +63,8 @@ class OneLine(logging.Filter):
             record.args = tuple(map(_in_line, record.args))
         elif isinstance(record.args, dict):  # values by name
             record.args = {name: _in_line(value) for name, value in record.args.items()}
-        if record.exc_info and (error := record.exc_info[1]) is not None and _quotes(error):
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and any(DETAIL in _text(one) for one in _chain(error)):
             copy = _unquoted(error, {})
             record.exc_info = type(copy), copy, copy.__traceback__
         return True
@@ -75,20 +76,13 @@ def _in_line(value: Any) -> Any:
     if isinstance(value, str):
         return plain(value) if len(value) <= LONGEST_VALUE else f"{plain(value[:LONGEST_VALUE])}…"
     if isinstance(value, BaseException):
-        try:
-            return _in_line(without_detail(str(value)))
-        except Exception:  # noqa: BLE001 - one that cannot even be printed
-            return type(value).__qualname__
+        return _in_line(without_detail(_text(value, type(value).__qualname__)))
     return value
 
 
 def without_detail(text: str) -> str:
     """Return what the database says of an error, without the values that it quotes: a row that a check refused."""
     return text.partition(DETAIL)[0]
-
-
-def _quotes(error: BaseException) -> bool:
-    return any(DETAIL in _text(one) for one in _chain(error))
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -124,11 +118,11 @@ def _unquoted(error: BaseException, made: dict[int, BaseException]) -> BaseExcep
     return copy
 
 
-def _text(error: BaseException) -> str:
+def _text(error: BaseException, unprintable: str = "") -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - one that cannot even be printed
-        return ""
+        return unprintable
 
 
 LOGGERS = ("django_pgqueue", "django_pgqueue.worker", "django_pgqueue.jobs", FAILURES)

@@ -1,21 +1,22 @@
 """The tables, as read-only models. Rows are changed by the statements in the ``sql`` folders and nowhere else.
 
 Defaults and checks live in the database, so that a plain ``INSERT INTO pgqueue_jobs (task, args)`` from any language is
-a valid enqueue. Columns are ordered by width, and what a claim overwrites is NOT NULL with a default of the same width:
-the claimed row is no larger than the queued one and lands on the same page.
+a valid enqueue. The order of columns is that of the migrations: by width, and later ones last. What a claim overwrites
+is NOT NULL with a default of the same width: the claimed row is no larger than the queued one and lands on the same
+page.
 """
 
 from typing import Any
 
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Q
 from django.db.models.functions import Now
 from django.db.models.lookups import Exact, LessThanOrEqual
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from django_pgqueue.states import (
-    CATCH_UPS,
     HIGHEST_PRIORITY,
     LATEST,
     LONGEST_KEY,
@@ -24,8 +25,6 @@ from django_pgqueue.states import (
     LONGEST_QUEUE,
     LOWEST_PRIORITY,
     NEVER,
-    REASONS,
-    STATUSES,
     CatchUp,
     Reason,
     Scope,
@@ -33,7 +32,6 @@ from django_pgqueue.states import (
 )
 from django_pgqueue.stored_values import read
 
-PRIORITIES = models.Q(priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY))
 EMPTY_LIST = models.Value([], models.JSONField())
 EMPTY_OBJECT = models.Value({}, models.JSONField())
 NO_COUNTS = models.Value("{}", models.TextField())
@@ -46,21 +44,28 @@ class Negative(models.Func):
     output_field = models.SmallIntegerField()
 
 
-def is_array(column: str) -> models.Q:
+ORDER_OF_CLAIMS = Negative("priority"), "run_at", "id"
+
+
+def is_array(column: str) -> Q:
     """Return the condition that a JSON column holds an array, to which the next entry can be added."""
     kind = models.Func(models.F(column), function="jsonb_typeof", output_field=models.TextField())
-    return models.Q(Exact(kind, models.Value("array")))
+    return Q(Exact(kind, models.Value("array")))
 
 
-def is_at_most(column: str, longest: int) -> models.Q:
-    """Return the condition that a text has no more characters, or is NULL."""
-    length = models.Func(models.F(column), function="char_length", output_field=models.IntegerField())
-    return models.Q(LessThanOrEqual(length, models.Value(longest)))
+def are_at_most(**longest: int) -> Q:
+    """Return the condition that the texts of columns have no more characters, or are NULL."""
+    return Q(*(LessThanOrEqual(length_of(column), models.Value(most)) for column, most in longest.items()))
 
 
-def is_instant(column: str) -> models.Q:
-    """Return the condition that Python can hold an instant, or that it is NULL."""
-    return models.Q(**{f"{column}__range": (NEVER, LATEST)})
+def length_of(column: str) -> models.Func:
+    """Return the number of characters of a text."""
+    return models.Func(models.F(column), function="char_length", output_field=models.IntegerField())
+
+
+def are_instants(*columns: str) -> Q:
+    """Return the condition that Python can hold instants, or that they are NULL."""
+    return Q(*((f"{column}__range", (NEVER, LATEST)) for column in columns))
 
 
 class ErrorGroup(models.Func):
@@ -99,21 +104,28 @@ class NumberArray(models.Field):  # type: ignore[type-arg]  # Django takes none 
         return "integer[]"
 
 
-class Job(models.Model):
-    """Live work: it will run, or is running. Small and hot; a job that is done leaves this table."""
+class JobRow(models.Model):
+    """What all three tables of jobs have."""
 
-    id = models.BigAutoField(primary_key=True)
-    run_at = models.DateTimeField(_("run at"), db_default=Now(), help_text=_("Not started before."))
-    enqueued_at = models.DateTimeField(_("enqueued at"), db_default=Now())
-    first_started_at = models.DateTimeField(db_default=NEVER, help_text=_("First attempt; 1970 means not yet."))
-    started_at = models.DateTimeField(_("started at"), db_default=NEVER, help_text=_("Latest attempt, when claimed."))
-    lease_until = models.DateTimeField(db_default=NEVER, help_text=_("A silent worker keeps the job until then."))
-    lease_token = models.BigIntegerField(db_default=0, help_text=_("Proves the lease; 0 means not running."))
-    worker_id = models.BigIntegerField(db_default=0, help_text=_("The worker process that runs it."))
     schedule_id = models.BigIntegerField(null=True)
     parent_id = models.BigIntegerField(null=True, help_text=_("The job that enqueued it."))
+    task = models.TextField(_("task"))
+    progress = StoredJSON(null=True)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.task} #{self.pk}"
+
+
+class RunnableJobRow(JobRow):
+    """What it takes to run a job, which is kept with a dead one for its retry."""
+
+    first_started_at = models.DateTimeField(db_default=NEVER, help_text=_("First attempt; 1970 means not yet."))
+    started_at = models.DateTimeField(_("started at"), db_default=NEVER, help_text=_("Latest attempt, when claimed."))
+    worker_id = models.BigIntegerField(db_default=0, help_text=_("The worker process that runs it."))
     expires_at = models.DateTimeField(null=True, help_text=_("Not started after."))
-    cancel_requested_at = models.DateTimeField(null=True)
     lease_seconds = models.IntegerField(db_default=30)
     timeout_seconds = models.IntegerField(db_default=0, help_text=_("0 means no limit."))
     priority = models.SmallIntegerField(_("priority"), db_default=0, help_text=_("-100 to 100; larger runs sooner."))
@@ -123,15 +135,11 @@ class Job(models.Model):
     concurrency_limit = models.SmallIntegerField(
         null=True, help_text=_("Maximum number of jobs of the key that run at once.")
     )
-    concurrency_slot = models.SmallIntegerField(null=True, help_text=_("1 to the limit, once it is admitted."))
     unique_for_seconds = models.IntegerField(
         db_default=0, help_text=_("Seconds for which the key is held after success.")
     )
     keep = models.BooleanField(db_default=True, help_text=_("Keep in finished jobs after success."))
     concurrency_strict = models.BooleanField(db_default=False, help_text=_("Keeps its slot while it backs off."))
-    status = models.TextField(_("status"), choices=[(s.value, STATUSES[s]) for s in Status], db_default=Status.QUEUED)
-    queue = models.TextField(_("queue"), db_default="default")
-    task = models.TextField(_("task"))
     backend = models.TextField(db_default="", help_text=_("Alias in TASKS, for jobs of the Tasks framework."))
     args = StoredJSON(db_default=EMPTY_LIST)
     kwargs = StoredJSON(db_default=EMPTY_OBJECT)
@@ -141,12 +149,28 @@ class Job(models.Model):
     fair_key = models.TextField(null=True)
     cancelled_by = models.TextField(null=True)
     metadata = StoredJSON(db_default=EMPTY_OBJECT)
-    progress = StoredJSON(null=True)
     errors = StoredJSON(db_default=EMPTY_LIST, help_text=_("One entry for each failed attempt."))
+    keep_seconds = models.IntegerField(null=True, help_text=_("For how long; empty: as long as any finished job."))
+
+    class Meta:
+        abstract = True
+
+
+class Job(RunnableJobRow):
+    """Live work: it will run, or is running. Small and hot; a job that is done leaves this table."""
+
+    id = models.BigAutoField(primary_key=True)
+    run_at = models.DateTimeField(_("run at"), db_default=Now(), help_text=_("Not started before."))
+    enqueued_at = models.DateTimeField(_("enqueued at"), db_default=Now())
+    lease_until = models.DateTimeField(db_default=NEVER, help_text=_("A silent worker keeps the job until then."))
+    lease_token = models.BigIntegerField(db_default=0, help_text=_("Proves the lease; 0 means not running."))
+    cancel_requested_at = models.DateTimeField(null=True)
+    concurrency_slot = models.SmallIntegerField(null=True, help_text=_("1 to the limit, once it is admitted."))
+    status = models.TextField(_("status"), choices=Status.choices, db_default=Status.QUEUED)
+    queue = models.TextField(_("queue"), db_default="default")
     has_waiters = models.BooleanField(
         db_default=False, help_text=_("True while a caller waits for its end, which is announced.")
     )
-    keep_seconds = models.IntegerField(null=True, help_text=_("For how long; empty: as long as any finished job."))
 
     class Meta:
         db_table = "pgqueue_jobs"
@@ -159,150 +183,91 @@ class Job(models.Model):
             ("reprioritize_job", "Can change the priority of jobs"),
         ]
         indexes = [
+            models.Index("queue", *ORDER_OF_CLAIMS, name="pgqueue_jobs_claim", condition=Q(status=Status.QUEUED)),
+            models.Index(fields=["worker_id"], name="pgqueue_jobs_running", condition=Q(status=Status.RUNNING)),
             models.Index(
-                models.F("queue"),
-                Negative("priority"),
-                models.F("run_at"),
-                models.F("id"),
-                name="pgqueue_jobs_claim",
-                condition=models.Q(status=Status.QUEUED),
-            ),
-            models.Index(fields=["worker_id"], name="pgqueue_jobs_running", condition=models.Q(status=Status.RUNNING)),
-            models.Index(
-                fields=["run_at"],
-                name="pgqueue_jobs_due",
-                condition=models.Q(status__in=[Status.SCHEDULED, Status.RESERVED]),
+                fields=["run_at"], name="pgqueue_jobs_due", condition=Q(status__in=[Status.SCHEDULED, Status.RESERVED])
             ),
             models.Index(
-                models.F("concurrency_key"),
-                Negative("priority"),
-                models.F("run_at"),
-                models.F("id"),
-                name="pgqueue_jobs_waiting",
-                condition=models.Q(status=Status.WAITING),
+                "concurrency_key", *ORDER_OF_CLAIMS, name="pgqueue_jobs_waiting", condition=Q(status=Status.WAITING)
             ),
             models.Index(
-                models.F("queue"),
-                models.F("fair_key"),
+                "queue",
+                "fair_key",
                 Negative("priority"),
-                models.F("run_at"),
+                "run_at",
                 name="pgqueue_jobs_fair",
-                condition=models.Q(fair_key__isnull=False, status__in=[Status.QUEUED, Status.WAITING]),
+                condition=Q(fair_key__isnull=False, status__in=[Status.QUEUED, Status.WAITING]),
             ),
-            models.Index(fields=["id"], name="pgqueue_jobs_started", condition=models.Q(unique_scope=Scope.STARTED)),
-            models.Index(
-                fields=["expires_at"], name="pgqueue_jobs_expiry", condition=models.Q(expires_at__isnull=False)
-            ),
+            models.Index(fields=["id"], name="pgqueue_jobs_started", condition=Q(unique_scope=Scope.STARTED)),
+            models.Index(fields=["expires_at"], name="pgqueue_jobs_expiry", condition=Q(expires_at__isnull=False)),
         ]
         constraints = [
             models.UniqueConstraint(
                 fields=["unique_key"],
                 name="pgqueue_jobs_unique",
-                condition=models.Q(unique_scope__in=[Scope.LIVE, Scope.START]),
+                condition=Q(unique_scope__in=[Scope.LIVE, Scope.START]),
             ),
             models.UniqueConstraint(
                 fields=["concurrency_key", "concurrency_slot"],
                 name="pgqueue_jobs_slot",
-                condition=models.Q(concurrency_slot__isnull=False),
+                condition=Q(concurrency_slot__isnull=False),
             ),
-            models.CheckConstraint(condition=models.Q(status__in=list(Status)), name="pgqueue_jobs_status"),
+            models.CheckConstraint(condition=Q(status__in=list(Status)), name="pgqueue_jobs_status"),
             models.CheckConstraint(
-                condition=models.Q(status=Status.RUNNING) & ~models.Q(lease_token=0)
-                | ~models.Q(status=Status.RUNNING) & models.Q(lease_token=0),
+                condition=Q(status=Status.RUNNING) & ~Q(lease_token=0) | ~Q(status=Status.RUNNING) & Q(lease_token=0),
                 name="pgqueue_jobs_running_has_lease",
             ),
-            models.CheckConstraint(condition=PRIORITIES, name="pgqueue_jobs_priority"),
             models.CheckConstraint(
-                condition=models.Q(attempts__gte=0, max_attempts__gte=1, lost__gte=0),
-                name="pgqueue_jobs_attempts",
+                condition=Q(priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY)), name="pgqueue_jobs_priority"
             ),
             models.CheckConstraint(
-                condition=models.Q(lease_seconds__gte=1, timeout_seconds__gte=0),
-                name="pgqueue_jobs_durations",
+                condition=Q(attempts__gte=0, max_attempts__gte=1, lost__gte=0), name="pgqueue_jobs_attempts"
             ),
-            models.CheckConstraint(condition=~models.Q(queue="") & ~models.Q(task=""), name="pgqueue_jobs_names"),
-            models.CheckConstraint(condition=models.Q(run_at__range=(NEVER, LATEST)), name="pgqueue_jobs_run_at"),
+            models.CheckConstraint(
+                condition=Q(lease_seconds__gte=1, timeout_seconds__gte=0), name="pgqueue_jobs_durations"
+            ),
+            models.CheckConstraint(condition=~Q(queue="") & ~Q(task=""), name="pgqueue_jobs_names"),
+            models.CheckConstraint(condition=are_instants("run_at"), name="pgqueue_jobs_run_at"),
             models.CheckConstraint(condition=is_array("errors"), name="pgqueue_jobs_errors"),
             models.CheckConstraint(
-                condition=is_at_most("queue", LONGEST_QUEUE)
-                & is_at_most("task", LONGEST_NAME)
-                & is_at_most("backend", LONGEST_NAME)
-                & is_at_most("unique_key", LONGEST_KEY)
-                & is_at_most("concurrency_key", LONGEST_KEY)
-                & is_at_most("fair_key", LONGEST_KEY),
+                condition=are_at_most(queue=LONGEST_QUEUE, task=LONGEST_NAME, backend=LONGEST_NAME)
+                & are_at_most(unique_key=LONGEST_KEY, concurrency_key=LONGEST_KEY, fair_key=LONGEST_KEY),
                 name="pgqueue_jobs_lengths",
             ),
             models.CheckConstraint(
-                condition=is_instant("enqueued_at")
-                & is_instant("first_started_at")
-                & is_instant("started_at")
-                & is_instant("lease_until")
-                & is_instant("expires_at")
-                & is_instant("cancel_requested_at"),
+                condition=are_instants(
+                    "enqueued_at", "first_started_at", "started_at", "lease_until", "expires_at", "cancel_requested_at"
+                ),
                 name="pgqueue_jobs_instants",
             ),
             models.CheckConstraint(
-                condition=models.Q(unique_key=None, unique_scope=None)
-                | models.Q(unique_key__isnull=False, unique_scope__isnull=False, unique_scope__in=list(Scope)),
+                condition=Q(unique_key=None, unique_scope=None)
+                | Q(unique_key__isnull=False, unique_scope__isnull=False, unique_scope__in=list(Scope)),
                 name="pgqueue_jobs_unique_scope",
             ),
             models.CheckConstraint(
-                condition=models.Q(concurrency_key=None, concurrency_slot=None)
-                | models.Q(concurrency_key__isnull=False, concurrency_limit__isnull=False, concurrency_limit__gte=1)
-                & ~models.Q(concurrency_key="")
+                condition=Q(concurrency_key=None, concurrency_slot=None)
+                | Q(concurrency_key__isnull=False, concurrency_limit__isnull=False, concurrency_limit__gte=1)
+                & ~Q(concurrency_key="")
                 & (
-                    models.Q(
-                        concurrency_slot__isnull=False,
-                        concurrency_slot__range=(1, models.F("concurrency_limit")),
-                    )
-                    | models.Q(status__in=[Status.SCHEDULED, Status.WAITING, Status.RESERVED])
+                    Q(concurrency_slot__isnull=False, concurrency_slot__range=(1, models.F("concurrency_limit")))
+                    | Q(status__in=[Status.SCHEDULED, Status.WAITING, Status.RESERVED])
                 ),
                 name="pgqueue_jobs_admitted",
             ),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.task} #{self.pk}"
 
-
-class DeadJob(models.Model):
+class DeadJob(RunnableJobRow):
     """Will not run again until it is retried. Same id and arguments, whole history, and the reason."""
 
     id = models.BigIntegerField(primary_key=True)
     died_at = models.DateTimeField(_("died at"), db_default=Now())
     run_at = models.DateTimeField()
     enqueued_at = models.DateTimeField(_("enqueued at"))
-    first_started_at = models.DateTimeField(db_default=NEVER)
-    started_at = models.DateTimeField(db_default=NEVER)
-    worker_id = models.BigIntegerField(db_default=0)
-    schedule_id = models.BigIntegerField(null=True)
-    parent_id = models.BigIntegerField(null=True)
-    expires_at = models.DateTimeField(null=True)
-    lease_seconds = models.IntegerField(db_default=30)
-    timeout_seconds = models.IntegerField(db_default=0)
-    priority = models.SmallIntegerField(_("priority"), db_default=0)
-    attempts = models.SmallIntegerField(_("attempts"), db_default=0)
-    max_attempts = models.SmallIntegerField(db_default=10)
-    lost = models.SmallIntegerField(db_default=0)
-    concurrency_limit = models.SmallIntegerField(null=True)
-    unique_for_seconds = models.IntegerField(db_default=0)
-    keep = models.BooleanField(db_default=True)
-    concurrency_strict = models.BooleanField(db_default=False)
-    reason = models.TextField(_("reason"), choices=[(r.value, REASONS[r]) for r in Reason])
+    reason = models.TextField(_("reason"), choices=Reason.choices)
     queue = models.TextField(_("queue"))
-    task = models.TextField(_("task"))
-    backend = models.TextField(db_default="")
-    args = StoredJSON(db_default=EMPTY_LIST)
-    kwargs = StoredJSON(db_default=EMPTY_OBJECT)
-    unique_key = models.TextField(null=True)
-    unique_scope = models.TextField(null=True)
-    concurrency_key = models.TextField(null=True)
-    fair_key = models.TextField(null=True)
-    cancelled_by = models.TextField(null=True)
-    metadata = StoredJSON(db_default=EMPTY_OBJECT)
-    progress = StoredJSON(null=True)
-    errors = StoredJSON(db_default=EMPTY_LIST)
-    keep_seconds = models.IntegerField(null=True)
     cause = models.GeneratedField(
         expression=ErrorGroup(),
         output_field=models.BigIntegerField(),
@@ -322,20 +287,15 @@ class DeadJob(models.Model):
             models.Index(fields=["task", "-died_at", "-id"], name="pgqueue_dead_jobs_task"),
             models.Index(fields=["cause", "-died_at", "-id"], name="pgqueue_dead_jobs_cause"),
             models.Index(
-                fields=["schedule_id", "-id"],
-                name="pgqueue_dead_jobs_schedule",
-                condition=models.Q(schedule_id__isnull=False),
+                fields=["schedule_id", "-id"], name="pgqueue_dead_jobs_schedule", condition=Q(schedule_id__isnull=False)
             ),
         ]
         constraints = [
-            models.CheckConstraint(condition=models.Q(reason__in=list(Reason)), name="pgqueue_dead_jobs_known_reason"),
+            models.CheckConstraint(condition=Q(reason__in=list(Reason)), name="pgqueue_dead_jobs_known_reason"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.task} #{self.pk}"
 
-
-class FinishedJob(models.Model):
+class FinishedJob(JobRow):
     """A job that succeeded, with its result. Append-only, one partition for each UTC day.
 
     The database's primary key is ``(id, finished_at)``, as a partitioned table needs; for Django it is ``id``.
@@ -348,20 +308,16 @@ class FinishedJob(models.Model):
     first_started_at = models.DateTimeField()
     started_at = models.DateTimeField()
     worker_id = models.BigIntegerField()
-    schedule_id = models.BigIntegerField(null=True)
-    parent_id = models.BigIntegerField(null=True)
     run_seconds = models.FloatField(_("run time"), help_text=_("Of the attempt that succeeded, in seconds."))
     priority = models.SmallIntegerField()
     attempts = models.SmallIntegerField(_("attempts"))
     lost = models.SmallIntegerField()
     queue = models.TextField(_("queue"))
-    task = models.TextField(_("task"))
     backend = models.TextField()
     args = StoredJSON()
     kwargs = StoredJSON()
     result = StoredJSON(null=True)
     metadata = StoredJSON()
-    progress = StoredJSON(null=True)
     errors = StoredJSON()
     prune_at = models.DateTimeField(null=True, help_text=_("Removed after that; empty: with its partition."))
 
@@ -370,18 +326,13 @@ class FinishedJob(models.Model):
         verbose_name = _("finished job")
         verbose_name_plural = _("finished jobs")
         indexes = [
-            models.Index(
-                fields=["prune_at"], name="pgqueue_finished_jobs_prune", condition=models.Q(prune_at__isnull=False)
-            ),
+            models.Index(fields=["prune_at"], name="pgqueue_finished_jobs_prune", condition=Q(prune_at__isnull=False)),
             models.Index(
                 fields=["schedule_id", "-id"],
                 name="pgqueue_finished_jobs_schedule",
-                condition=models.Q(schedule_id__isnull=False),
+                condition=Q(schedule_id__isnull=False),
             ),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.task} #{self.pk}"
 
 
 class Queue(models.Model):
@@ -409,21 +360,19 @@ class Queue(models.Model):
             models.Index(
                 fields=["name"],
                 name="pgqueue_queues_limited",
-                condition=models.Q(paused_at__isnull=False)
-                | models.Q(max_running__isnull=False)
-                | models.Q(rate_limit__isnull=False),
+                condition=Q(paused_at__isnull=False) | Q(max_running__isnull=False) | Q(rate_limit__isnull=False),
             ),
         ]
         constraints = [
-            models.CheckConstraint(condition=~models.Q(name=""), name="pgqueue_queues_name"),
+            models.CheckConstraint(condition=~Q(name=""), name="pgqueue_queues_name"),
             models.CheckConstraint(
-                condition=models.Q(paused_at__isnull=False) | models.Q(resume_at=None, paused_by="", pause_reason=""),
+                condition=Q(paused_at__isnull=False) | Q(resume_at=None, paused_by="", pause_reason=""),
                 name="pgqueue_queues_pause",
             ),
-            models.CheckConstraint(condition=models.Q(max_running__gte=1), name="pgqueue_queues_max_running"),
+            models.CheckConstraint(condition=Q(max_running__gte=1), name="pgqueue_queues_max_running"),
             models.CheckConstraint(
-                condition=models.Q(rate_limit=None, rate_period_seconds=None, rate_burst=None)
-                | models.Q(
+                condition=Q(rate_limit=None, rate_period_seconds=None, rate_burst=None)
+                | Q(
                     rate_limit__isnull=False,
                     rate_limit__gte=1,
                     rate_period_seconds__isnull=False,
@@ -482,7 +431,7 @@ class Schedule(models.Model):
     timezone = models.TextField(_("time zone"), default="UTC", db_default="UTC")
     catch_up = models.TextField(
         _("catch up"),
-        choices=[(word.value, CATCH_UPS[word]) for word in CatchUp],
+        choices=CatchUp.choices,
         default=CatchUp.LAST,
         db_default=CatchUp.LAST,
     )
@@ -507,19 +456,19 @@ class Schedule(models.Model):
             ("run_schedule", "Can run schedules now"),
         ]
         indexes = [
-            models.Index(fields=["next_at"], name="pgqueue_schedules_due", condition=models.Q(is_enabled=True)),
+            models.Index(fields=["next_at"], name="pgqueue_schedules_due", condition=Q(is_enabled=True)),
         ]
         constraints = [
             models.CheckConstraint(
-                condition=models.Q(cron="", every_seconds__isnull=False, every_seconds__gt=0)
-                | ~models.Q(cron="") & models.Q(every_seconds=None),
+                condition=Q(cron="", every_seconds__isnull=False, every_seconds__gt=0)
+                | ~Q(cron="") & Q(every_seconds=None),
                 name="pgqueue_schedules_cron_or_every",
             ),
             models.CheckConstraint(
-                condition=models.Q(catch_up__in=list(CatchUp), catch_up_limit__gte=1, jitter_seconds__gte=0),
+                condition=Q(catch_up__in=list(CatchUp), catch_up_limit__gte=1, jitter_seconds__gte=0),
                 name="pgqueue_schedules_catch_up",
             ),
-            models.CheckConstraint(condition=~models.Q(name="") & ~models.Q(task=""), name="pgqueue_schedules_names"),
+            models.CheckConstraint(condition=~Q(name="") & ~Q(task=""), name="pgqueue_schedules_names"),
         ]
 
     def __str__(self) -> str:
@@ -640,12 +589,11 @@ class BulkAction(models.Model):
         default_permissions = ("view",)
         permissions = [("stop_bulkaction", "Can stop bulk actions")]
         indexes = [
-            models.Index(fields=["next_at"], name="pgqueue_bulk_actions_open", condition=models.Q(ended_at=None)),
+            models.Index(fields=["next_at"], name="pgqueue_bulk_actions_open", condition=Q(ended_at=None)),
         ]
         constraints = [
             models.CheckConstraint(
-                condition=models.Q(rate=None) | models.Q(rate__isnull=False, rate__gt=0),
-                name="pgqueue_bulk_actions_rate",
+                condition=Q(rate=None) | Q(rate__isnull=False, rate__gt=0), name="pgqueue_bulk_actions_rate"
             ),
         ]
 

@@ -8,14 +8,15 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypedDict
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypedDict, cast
 
 from django.conf import settings
 from django.utils import timezone
 
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.retry_policy import Backoff, DiscardOn, Discards, exponential
 from django_pgqueue.states import (
     HIGHEST_PRIORITY,
     LATEST,
@@ -30,7 +31,9 @@ from django_pgqueue.states import (
 )
 from django_pgqueue.stored_values import aware
 
-OF_TASKS = ("aliases", "atomic", "backoff", "concurrency_by", "discard_on", "fair_by", "name", "sensitive", "unique_by")
+Compute = Callable[..., str | None]
+
+KeyBy = Compute | Iterable[str] | None  # a function of the arguments, or names of those whose values make it
 
 TO_START_LATER = "use run_at, a datetime or a timedelta from now"
 MEANT = {  # options of other task queues
@@ -57,7 +60,7 @@ LONGEST_TIMEOUT_SECONDS = 365 * 24 * 3600
 EARLIEST_DELAY = dt.timedelta(days=-365)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Options:
     """The options of a job. Set by ``@task`` for every job of a task, by ``using()`` for some.
 
@@ -109,7 +112,7 @@ class Options:
     concurrency_limit: int = 1
     concurrency_strict: bool = False
     fair_key: str | None = None
-    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     database: str | None = None
 
     def __post_init__(self) -> None:
@@ -117,10 +120,9 @@ class Options:
         _check_whole("priority", self.priority, LOWEST_PRIORITY, HIGHEST_PRIORITY)
         if self.max_attempts is not None:
             _check_whole("max_attempts", self.max_attempts, 1, 32767)
-        if self.timeout is not None:
-            _check_seconds("timeout", self.timeout)
-        if self.lease is not None:
-            _check_seconds("lease", self.lease)
+        for option in ("timeout", "lease", "unique_for"):
+            if (seconds := getattr(self, option)) is not None:
+                _check_seconds(option, seconds)
         if not isinstance(self.keep, bool):
             _check_seconds("keep, where it is not True or False,", self.keep)
         if not isinstance(self.concurrency_strict, bool):
@@ -129,6 +131,7 @@ class Options:
             raise InvalidJob(f"metadata is a JSON object, not {self.metadata!r}.")
         _check_run_at("run_at", self.run_at)
         self._check_keys()
+        self._check_expires()
 
     def _check_keys(self) -> None:
         for option in ("unique_key", "concurrency_key", "fair_key"):
@@ -137,22 +140,20 @@ class Options:
         _check_word("unique_scope", self.unique_scope, (Scope.LIVE, Scope.START))
         _check_word("on_conflict", self.on_conflict, tuple(OnConflict))
         _check_whole("concurrency_limit", self.concurrency_limit, 1, MOST_SLOTS)
-        if self.unique_for is not None:
-            _check_seconds("unique_for", self.unique_for)
-            if self.unique_scope == Scope.START:
-                raise InvalidJob("unique_for holds the key after success, unique_scope='start' gives it up before.")
+        if self.unique_for is not None and self.unique_scope == Scope.START:
+            raise InvalidJob("unique_for holds the key after success, unique_scope='start' gives it up before.")
+
+    def _check_expires(self) -> None:
         if isinstance(self.expires, dt.datetime):
             _check_run_at("expires", self.expires)
         elif self.expires is not None:
             _check_seconds("expires", self.expires)
-            self._check_last_start(seconds_of(self.expires))
-
-    def _check_last_start(self, seconds: float) -> None:
-        if isinstance(self.run_at, dt.datetime) and not _is_storable(self.run_at + dt.timedelta(seconds=seconds)):
-            raise InvalidJob(
-                f"expires is {seconds:g} seconds after run_at, which is later than the year {LATEST.year - 1}: "
-                f"{self.run_at!r}."
-            )
+            seconds = seconds_of(self.expires)
+            if isinstance(self.run_at, dt.datetime) and not _is_storable(self.run_at + dt.timedelta(seconds=seconds)):
+                raise InvalidJob(
+                    f"expires is {seconds:g} seconds after run_at, which is later than the year {LATEST.year - 1}: "
+                    f"{self.run_at!r}."
+                )
 
     @property
     def needs_control(self) -> bool:
@@ -201,11 +202,11 @@ class Options:
         return self.run_at.total_seconds() if isinstance(self.run_at, dt.timedelta) else 0.0
 
 
-OF_JOBS = frozenset(field.name for field in dataclasses.fields(Options))
+OF_JOBS = frozenset(option.name for option in dataclasses.fields(Options))
 
 
-class TaskOptions(TypedDict, total=False):
-    """The fields of ``Options``, for type checkers: what ``using()`` takes."""
+class SharedOptions(TypedDict, total=False):
+    """Options of jobs that both ``@task`` and ``using()`` take, for type checkers."""
 
     queue: str
     priority: int
@@ -213,18 +214,100 @@ class TaskOptions(TypedDict, total=False):
     timeout: float | dt.timedelta | None
     lease: float | dt.timedelta | None
     keep: bool | float | dt.timedelta
-    run_at: dt.datetime | dt.timedelta | None
-    expires: float | dt.datetime | dt.timedelta | None
-    unique_key: str | None
     unique_scope: str
     unique_for: float | dt.timedelta | None
     on_conflict: str
     concurrency_key: str | None
     concurrency_limit: int
     concurrency_strict: bool
+
+
+class TaskOptions(SharedOptions, total=False):
+    """The fields of ``Options``, for type checkers: what ``using()`` takes."""
+
+    run_at: dt.datetime | dt.timedelta | None
+    expires: float | dt.datetime | dt.timedelta | None
+    unique_key: str | None
     fair_key: str | None
     metadata: Mapping[str, Any]
     database: str | None
+
+
+# Options of a task itself: code asks the task for them when a job is run, nothing of them is stored with the job.
+
+
+class OwnOptions(TypedDict, total=False):
+    """The options of a task itself, for type checkers: ``@task`` takes them, ``using()`` does not."""
+
+    backoff: Backoff | float
+    discard_on: DiscardOn
+    atomic: bool
+    aliases: Iterable[str]
+    sensitive: Iterable[str] | bool
+    unique_by: KeyBy
+    concurrency_by: KeyBy
+    fair_by: KeyBy
+
+
+class TaskDeclaration(SharedOptions, OwnOptions, total=False):
+    """What ``@task`` takes besides the name, for type checkers."""
+
+    expires: float | dt.timedelta | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class OwnOptionsOrNone:
+    """``OwnOptions`` as a task of Django's Tasks framework has them; None: not given."""
+
+    backoff: Backoff | float | None = None
+    discard_on: DiscardOn | None = None
+    atomic: bool | None = None
+    aliases: Iterable[str] | None = None
+    sensitive: Iterable[str] | bool | None = None
+    unique_by: KeyBy = None
+    concurrency_by: KeyBy = None
+    fair_by: KeyBy = None
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TaskRules:
+    """``OwnOptions`` as a ``TaskDefinition`` has them, checked; the keys are ``KeysBy``."""
+
+    backoff: Backoff = exponential  # seconds to wait after a failed attempt, by its number
+    discard_on: Discards = field(default_factory=Discards)  # exceptions after which a job is not tried again
+    atomic: bool = False  # the handler's database writes and the removal of its job are one transaction
+    aliases: tuple[str, ...] = ()  # former names, which jobs enqueued before a rename still carry
+    sensitive: frozenset[str] | bool = frozenset()  # names of arguments, or of keys in them, never shown; True: all
+
+    def __post_init__(self) -> None:
+        """Check what ``@task`` was given, and turn it into the form in which it is asked for."""
+        self.backoff = _backoff(self.backoff)
+        self.discard_on = Discards.of(self.discard_on)
+        self.aliases = tuple(self.aliases)
+        self.sensitive = _sensitive(self.sensitive)
+
+
+OF_TASKS = OwnOptions.__optional_keys__
+OF_RULES = frozenset(rule.name for rule in dataclasses.fields(TaskRules))
+
+
+def _backoff(given: Any) -> Backoff:
+    if callable(given):
+        return cast("Backoff", given)
+    if not isinstance(given, int | float) or not 0 <= given < math.inf:
+        raise InvalidJob(f"backoff is a function or 0 or more seconds, not {given!r}.")
+    return lambda _attempt: float(given)
+
+
+def _sensitive(names: Any) -> frozenset[str] | bool:
+    if isinstance(names, bool):
+        return names
+    if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
+        raise InvalidJob(f"sensitive is True or a tuple of names of arguments, as in ('card',), not {names!r}.")
+    return frozenset(names)
+
+
+# Unknown options, and wrong values
 
 
 def check_known(given: Iterable[str], *, of_tasks: Collection[str] = ()) -> None:
@@ -238,7 +321,7 @@ def check_known(given: Iterable[str], *, of_tasks: Collection[str] = ()) -> None
 def _meant(name: str, allowed: Collection[str]) -> str:
     if name in MEANT:
         return f": {MEANT[name]}"
-    if name in OF_TASKS:
+    if name in OF_TASKS or name == "name":
         return f": it belongs to the task, @task({name}=…)"
     near = difflib.get_close_matches(name, allowed, n=1)
     return f": did you mean {near[0]}?" if near else ""
@@ -248,10 +331,17 @@ def check_name(option: str, value: Any, longest: int) -> None:
     """Raise InvalidJob unless ``value`` is a text of 1 to ``longest`` characters that PostgreSQL can store."""
     if not isinstance(value, str) or not 1 <= len(value) <= longest or "\0" in value:
         raise InvalidJob(f"{option} is a name of 1 to {longest} characters, not {value!r}.")
+    if not is_text(value):
+        raise InvalidJob(f"{option} contains a lone surrogate, which is not text: {value!r}.")
+
+
+def is_text(value: str) -> bool:
+    """Whether PostgreSQL can store a text: it has neither NUL nor a lone surrogate."""
     try:
         value.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidJob(f"{option} contains a lone surrogate, which is not text: {value!r}.") from error
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in value
 
 
 def _check_word(option: str, value: Any, words: tuple[str, ...]) -> None:
@@ -294,10 +384,6 @@ def seconds_of(value: Any) -> Any:
 
 # Keys computed from arguments
 
-Compute = Callable[..., str | None]
-
-KeyBy = Compute | Iterable[str] | None  # a function of the arguments, or names of those whose values make it
-
 
 class Keys(NamedTuple):
     """The keys of one job."""
@@ -332,13 +418,6 @@ class KeysBy:
             fair=_computing("fair_by", fair, signature),
         )
 
-    @classmethod
-    def known(cls, keys: Keys) -> "KeysBy":
-        def telling(key: str | None) -> Compute:
-            return lambda *_args, **_kwargs: key
-
-        return cls(*map(telling, keys))
-
 
 NONE = KeysBy()
 
@@ -346,9 +425,8 @@ NONE = KeysBy()
 def _computing(option: str, by: KeyBy, signature: inspect.Signature, *, prefix: str = "") -> Compute:
     if by is None:
         return no_key
-    function = (
-        by if callable(by) else functools.partial(_of_arguments, prefix, _names(option, by, signature), signature)
-    )
+    names = () if callable(by) else _names(option, by, signature)
+    function = by if callable(by) else functools.partial(_of_arguments, prefix, names, signature)
 
     def compute(*args: Any, **kwargs: Any) -> str | None:
         key = function(*args, **kwargs)

@@ -8,6 +8,7 @@ import difflib
 import inspect
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 
 from django.apps import apps
@@ -15,8 +16,7 @@ from django.apps import apps
 from django_pgqueue import options as keys
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import ConfigurationError, UnknownTask
-from django_pgqueue.options import Keys, KeysBy, Options, TaskOptions, check_known
-from django_pgqueue.retry_policy import Backoff, Discards, exponential
+from django_pgqueue.options import Keys, KeysBy, Options, TaskOptions, TaskRules, check_known
 from django_pgqueue.states import LONGEST_NAME
 
 if TYPE_CHECKING:
@@ -66,51 +66,24 @@ class RunAdapter(Protocol):
     async def atell_ended(self, outcome: "Outcome") -> None: ...
 
 
-class TaskDefinition:
-    """A task as workers and statements need it. What callers enqueue is ``tasks.Task``.
+@dataclass(eq=False, repr=False, kw_only=True)
+class TaskDefinition(TaskRules):
+    """A task as workers and statements need it. What callers enqueue is ``tasks.Task``."""
 
-    Attributes:
-        name: stored with each job: dotted path of the function, or ``name`` of ``@task``.
-        backoff: seconds to wait after a failed attempt, by its number.
-        discards: exceptions after which a job is not tried again.
-        is_atomic: the handler's database writes and the removal of its job are one transaction.
-        aliases: former names, which jobs enqueued before a rename still carry.
-        sensitive: names of arguments, or of keys in them, that are never shown; True: all arguments.
-        keys_by: how keys are computed from the arguments of a job.
-        needs_control: whether its jobs take more than a place in their queue.
-        backend: the alias in ``TASKS`` of a task of Django's Tasks framework, and ``adapter`` the rest of it.
-    """
+    func: Callable[..., Any] = field(kw_only=False)
+    name: str  # stored with each job: dotted path of the function, or ``name`` of ``@task``
+    options: Options
+    keys_by: KeysBy  # how keys are computed from the arguments of a job
+    signature: inspect.Signature
+    backend: str  # the alias in ``TASKS`` of a task of Django's Tasks framework
+    adapter: TaskAdapter | None  # the rest of such a task
+    is_async: bool = field(init=False)
+    needs_control: bool = field(init=False)  # whether its jobs take more than a place in their queue
 
-    def __init__(
-        self,
-        func: Callable[..., Any],
-        *,
-        name: str,
-        options: Options,
-        backoff: Backoff = exponential,
-        discards: Discards = Discards(),  # noqa: B008 - it cannot change
-        atomic: bool = False,
-        aliases: tuple[str, ...] = (),
-        sensitive: frozenset[str] | bool = False,
-        keys_by: KeysBy = keys.NONE,
-        signature: inspect.Signature | None = None,
-        backend: str = "",
-        adapter: TaskAdapter | None = None,
-    ) -> None:
-        self.func: Callable[..., Any] = func
-        self.name = name
-        self.options = options
-        self.backoff = backoff
-        self.discards = discards
-        self.is_atomic = atomic
-        self.aliases = aliases
-        self.sensitive = sensitive
-        self.keys_by = keys_by
-        self.is_async: bool = inspect.iscoroutinefunction(func)
-        self.signature: inspect.Signature = signature or inspect.signature(func)
-        self.backend = backend
-        self.adapter = adapter
-        self.needs_control: bool = self._needs_control()
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.is_async = inspect.iscoroutinefunction(self.func)
+        self.needs_control = self._needs_control()
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
@@ -145,7 +118,9 @@ class TaskDefinition:
         """Return the task for a job with these arguments, its keys computed; raise what computing them raises."""
         if self.keys_by == keys.NONE:
             return self
-        return self._with(keys_by=KeysBy.known(self.keys(args, kwargs)))
+        unique, concurrency, fair = self.keys(args, kwargs)
+        known = dataclasses.replace(self.options, unique_key=unique, concurrency_key=concurrency, fair_key=fair)
+        return self._with(options=known, keys_by=keys.NONE)
 
     def _with(self, **changes: Any) -> Self:
         made = object.__new__(type(self))
@@ -165,7 +140,7 @@ def register(task: D) -> D:
             f"The task {task.name!r} is defined inside a function. Define it at the top level of a module, "
             "where a worker finds it."
         )
-    if task.is_atomic and task.is_async:
+    if task.atomic and task.is_async:
         raise ConfigurationError(
             f"The task {task.name!r} is async and atomic=True, but Django has no async transactions. "
             "Make it a plain function, or leave atomic out."

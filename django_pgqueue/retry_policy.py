@@ -48,10 +48,10 @@ class Discards:
 
     @classmethod
     def of(cls, given: Any) -> "Discards":
-        try:
-            kinds = (given,) if isinstance(given, str) or inspect.isclass(given) else tuple(given)
-        except TypeError:
-            kinds = (given,)
+        if isinstance(given, cls):
+            return given
+        is_one = isinstance(given, str) or inspect.isclass(given) or not isinstance(given, Iterable)
+        kinds = (given,) if is_one else tuple(given)
         if not all(_is_kind(kind) for kind in kinds):
             raise InvalidJob(
                 f"discard_on is a class of exceptions, its dotted path, or a tuple of them, not {given!r}."

@@ -20,21 +20,27 @@ LONGEST_SLEEP_SECONDS = 1.0
 SPELL_SECONDS = 0.25
 """Maximum time that one service takes of a pass, but for the slice under way: the other services wait meanwhile."""
 
+LOCKED_SECONDS = 0.2  # pause where what is due is locked: another worker is at it, or staff edit it
+
 LARGEST_SLICE = 1000
 
 LOOK_SHARE = 20
 """Minimum interval between looks, as a multiple of their own duration, where an old snapshot makes them slow."""
 
 
-def spell() -> Iterator[None]:
-    """Go round once for each slice that a service may do in this pass: at least once, and until its time is over.
+def repeat_slices(do_slice: Callable[[], bool]) -> float:
+    """Do a slice of what is due, and others until there is nothing to take or ``SPELL_SECONDS`` are over.
 
-    A service that has more to do then returns 0, and goes on in the next pass, after all others.
+    Returns:
+        The seconds until the service goes on: 0, in the next pass, after all others; or a pause where nothing that is
+        due could be taken.
     """
     until = time.monotonic() + SPELL_SECONDS
-    yield
-    while time.monotonic() < until:
-        yield
+    if not do_slice():
+        return LOCKED_SECONDS
+    while time.monotonic() < until and do_slice():
+        pass
+    return 0.0
 
 
 class AdaptiveBatch:
@@ -185,11 +191,8 @@ class Services:
             logger.error("The service %s failed; will retry, repeats are not logged", name, exc_info=error)
 
 
-# The thread
-
-
 class ServiceRunner(threading.Thread):
-    """Calls ``pass_once`` again and again.
+    """The thread that calls ``pass_once`` again and again.
 
     Args:
         service: what the thread is for, for its name and the log.

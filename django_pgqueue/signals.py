@@ -35,6 +35,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from django.db import connections
 from django.dispatch import Signal
 
 from django_pgqueue.records import Fate
@@ -75,6 +76,27 @@ def announce(signal: Signal, sender: str | None = None, **named: Any) -> None:
         send()
     else:
         collected.append(send)
+
+
+def send_from_maintenance(signal: Signal, sender: str | None = None, **named: Any) -> None:
+    """Send a signal in a thread that a worker cannot do without: it outlives whatever receivers raise.
+
+    What they have opened stays open for the next time; a connection that broke is given up, else all would fail by it.
+    """
+    if not signal.receivers:
+        return
+    try:
+        announce(signal, sender, **named)
+    except BaseException:
+        logger.exception("Receivers of a signal failed; the worker goes on")
+    close_broken_connections()
+
+
+def close_broken_connections() -> None:
+    """Close those of this thread that code of the project has opened and that broke: the next use opens them anew."""
+    for connection in connections.all(initialized_only=True):
+        if connection.errors_occurred and not connection.in_atomic_block and not connection.is_usable():
+            connection.close()
 
 
 @contextlib.contextmanager

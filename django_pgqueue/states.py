@@ -5,34 +5,35 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from django.db.models import TextChoices
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 
-class Status(StrEnum):
+class Status(TextChoices):
     """The status of a row of ``pgqueue_jobs``."""
 
-    SCHEDULED = "scheduled"  # due later: delayed, or backing off after a failed attempt
-    QUEUED = "queued"  # may be claimed now
-    WAITING = "waiting"  # not admitted yet: a concurrency key or a limit of its queue is exhausted
-    RUNNING = "running"  # claimed by a worker that holds its lease
-    RESERVED = "reserved"  # finished; only its unique key still counts
+    SCHEDULED = "scheduled", _("scheduled")  # due later: delayed, or backing off after a failed attempt
+    QUEUED = "queued", _("queued")  # may be claimed now
+    WAITING = "waiting", _("waiting")  # not admitted yet: a concurrency key or a limit of its queue is exhausted
+    RUNNING = "running", _("running")  # claimed by a worker that holds its lease
+    RESERVED = "reserved", _("reserved")  # finished; only its unique key still counts
 
 
 # Where a job is that does not live any more.
 DEAD, FINISHED = "dead", "finished"
 
 
-class Reason(StrEnum):
+class Reason(TextChoices):
     """The reason why a job is in ``pgqueue_dead_jobs``."""
 
-    EXHAUSTED = "exhausted"  # every attempt failed
-    DISCARDED = "discarded"  # the task raised Discard
-    LOST = "lost"  # its workers died, more often than the job may be attempted
-    KILLED = "killed"  # stopped on request
-    EXPIRED = "expired"  # not started before its deadline
-    UNKNOWN_TASK = "unknown_task"  # no worker knew the task for a day
-    SUPERSEDED = "superseded"  # a newer job has its unique key
+    EXHAUSTED = "exhausted", _("exhausted")  # every attempt failed
+    DISCARDED = "discarded", _("discarded")  # the task raised Discard
+    LOST = "lost", _("lost")  # its workers died, more often than the job may be attempted
+    KILLED = "killed", _("killed")  # stopped on request
+    EXPIRED = "expired", _("expired")  # not started before its deadline
+    UNKNOWN_TASK = "unknown_task", _("unknown task")  # no worker knew the task for a day
+    SUPERSEDED = "superseded", _("superseded")  # a newer job has its unique key
 
 
 class Scope(StrEnum):
@@ -84,12 +85,12 @@ ENDS = frozenset({EntryKind.KILLED, EntryKind.EXPIRED, EntryKind.UNKNOWN_TASK, E
 """Kinds of entries of jobs that died without another attempt. All others are notes of what staff did."""
 
 
-class CatchUp(StrEnum):
+class CatchUp(TextChoices):
     """The rule for ticks at which no worker was there: which of them become jobs after all."""
 
-    LAST = "last"
-    NONE = "none"
-    ALL = "all"  # up to a bound
+    LAST = "last", pgettext_lazy("missed ticks", "last")
+    NONE = "none", pgettext_lazy("missed ticks", "none")
+    ALL = "all", pgettext_lazy("missed ticks", "all")  # up to a bound
 
 
 # What a claim overwrites is NOT NULL, so that a claimed row is no larger than a queued one; this means "not yet".
@@ -119,31 +120,8 @@ MAX_LOST = 3
 
 # Labels for the admin
 
-STATUSES: Mapping[str, Any] = {
-    Status.SCHEDULED: _("scheduled"),
-    Status.QUEUED: _("queued"),
-    Status.WAITING: _("waiting"),
-    Status.RUNNING: _("running"),
-    Status.RESERVED: _("reserved"),
-    DEAD: _("dead"),
-    FINISHED: _("finished"),
-}
-
-REASONS: Mapping[str, Any] = {
-    Reason.EXHAUSTED: _("exhausted"),
-    Reason.DISCARDED: _("discarded"),
-    Reason.LOST: _("lost"),
-    Reason.KILLED: _("killed"),
-    Reason.EXPIRED: _("expired"),
-    Reason.UNKNOWN_TASK: _("unknown task"),
-    Reason.SUPERSEDED: _("superseded"),
-}
-
-CATCH_UPS: Mapping[str, Any] = {
-    CatchUp.LAST: pgettext_lazy("missed ticks", "last"),
-    CatchUp.NONE: pgettext_lazy("missed ticks", "none"),
-    CatchUp.ALL: pgettext_lazy("missed ticks", "all"),
-}
+REASONS: Mapping[str, Any] = {reason: reason.label for reason in Reason}
+STATUSES: Mapping[str, Any] = {status: status.label for status in Status} | {DEAD: _("dead"), FINISHED: _("finished")}
 
 
 def label_of(status: str, reason: str = "") -> str:

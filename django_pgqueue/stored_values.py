@@ -13,7 +13,6 @@ from django.utils import timezone
 
 DEEPEST = 100  # maximum nesting of arguments, metadata, progress and results; and of what is shown of a row
 
-
 MOST_DIGITS = 300  # of a whole number that is read as one: it can be a float too
 
 
@@ -61,44 +60,19 @@ def read_object(text: str | None) -> dict[str, Any]:
 
 def is_whole(value: Any) -> bool:
     """Whether nothing in what was read stands in place of something else."""
-    return not any(isinstance(one, Unreadable) for one in _walk(value))
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, Unreadable):
+            return False
+        if isinstance(one, dict | list):
+            pending += one.values() if isinstance(one, dict) else one
+    return True
 
 
 def may_not_be_deep(text: str) -> bool:
     """Whether JSON has too few brackets to be nested deeper than ``DEEPEST``: a look that costs next to nothing."""
     return text.count("[") + text.count("{") <= DEEPEST
-
-
-def is_deep(text: str) -> bool:
-    """Whether JSON may be nested deeper than ``DEEPEST``; where brackets stand in its texts too, that may be a mistake.
-
-    Brackets alone are looked at, and level by level those of the innermost go.
-    """
-    if may_not_be_deep(text):
-        return False
-    brackets = text.encode("ascii", "ignore").translate(_AS_ARRAYS, _ALL_BUT_BRACKETS)
-    for _ in range(DEEPEST):
-        brackets = brackets.replace(b"[]", b"")
-        if not brackets:
-            return False
-    return True
-
-
-def deep_path(value: Any) -> str | None:
-    """Return the path to the first value that is nested too deeply; None where there is none."""
-    pending: list[tuple[Any, str, int]] = [(value, "", 0)]
-    while pending:
-        one, path, depth = pending.pop()
-        if isinstance(one, dict | list | tuple):
-            if depth == DEEPEST:
-                return path
-            inner = one.items() if isinstance(one, dict) else enumerate(one)
-            pending += [(item, f"{path}[{key!r}]", depth + 1) for key, item in inner]
-    return None
-
-
-_ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_AS_ARRAYS = bytes.maketrans(b"{}", b"[]")  # so that one pass takes away one level, whichever it is
 
 
 def _whole(digits: str) -> int | str:
@@ -121,17 +95,6 @@ def _pruned(value: Any) -> Any:
                 else:
                     pending.append((item, depth + 1))
     return value
-
-
-def _walk(value: Any) -> Any:
-    pending = [value]
-    while pending:
-        one = pending.pop()
-        yield one
-        if isinstance(one, dict):
-            pending += one.values()
-        elif isinstance(one, list):
-            pending += one
 
 
 def aware(instant: dt.datetime) -> dt.datetime:

@@ -1,21 +1,18 @@
 """Tasks: ``@task`` makes them of functions, ``enqueue`` and its like put their jobs into the queue."""
 
-import datetime as dt
 import inspect
-import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, Unpack, overload
 
 from django.db import transaction
 
 from django_pgqueue import registry
-from django_pgqueue.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.instrumentation import run_if_immediate
 from django_pgqueue.jobs.enqueue import arguments_of, check_arguments, insert_many, insert_one
-from django_pgqueue.options import OF_TASKS, KeyBy, KeysBy, Options, check_known
+from django_pgqueue.options import OF_RULES, OF_TASKS, KeyBy, KeysBy, Options, TaskDeclaration, check_known
 from django_pgqueue.registry import TaskAdapter, TaskDefinition
 from django_pgqueue.results.handle import JobHandle
-from django_pgqueue.retry_policy import Backoff, DiscardOn, Discards, exponential
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,47 +65,9 @@ class Task(TaskDefinition, Generic[P, R]):
 def task(func: Callable[P, R], /) -> Task[P, R]: ...
 @overload
 def task(
-    func: None = None,
-    /,
-    *,
-    name: str | None = None,
-    queue: str = "default",
-    priority: int = 0,
-    max_attempts: int | None = None,
-    backoff: Backoff | float = exponential,
-    discard_on: DiscardOn = (),
-    timeout: float | dt.timedelta | None = None,
-    lease: float | dt.timedelta | None = None,
-    keep: bool | float | dt.timedelta = True,
-    atomic: bool = False,
-    aliases: Iterable[str] = (),
-    sensitive: Iterable[str] | bool = (),
-    expires: float | dt.timedelta | None = None,
-    unique_by: KeyBy = None,
-    unique_scope: str = "live",
-    unique_for: float | dt.timedelta | None = None,
-    on_conflict: str = "existing",
-    concurrency_key: str | None = None,
-    concurrency_by: KeyBy = None,
-    concurrency_limit: int = 1,
-    concurrency_strict: bool = False,
-    fair_by: KeyBy = None,
+    func: None = None, /, *, name: str | None = None, **options: Unpack[TaskDeclaration]
 ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
-def task(
-    func: Callable[P, R] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    backoff: Backoff | float = exponential,
-    discard_on: DiscardOn = (),
-    atomic: bool = False,
-    aliases: Iterable[str] = (),
-    sensitive: Iterable[str] | bool = (),
-    unique_by: KeyBy = None,
-    concurrency_by: KeyBy = None,
-    fair_by: KeyBy = None,
-    **options: Any,
-) -> Any:
+def task(func: Callable[P, R] | None = None, /, *, name: str | None = None, **options: Unpack[TaskDeclaration]) -> Any:
     """Declare a module-level function, plain or ``async def``, as a task.
 
     Args:
@@ -135,23 +94,9 @@ def task(
     """
 
     def declare(func: Callable[P, R]) -> Task[P, R]:
-        check_known(options, of_tasks=OF_TASKS)
+        check_known(options, of_tasks={*OF_TASKS, "name"})
         _check_function(func)
-        return registry.register(
-            make(
-                func,
-                name=name or f"{func.__module__}.{func.__qualname__}",
-                options=Options(**options),
-                backoff=backoff,
-                discard_on=discard_on,
-                atomic=atomic,
-                aliases=aliases,
-                sensitive=sensitive,
-                unique_by=unique_by,
-                concurrency_by=concurrency_by,
-                fair_by=fair_by,
-            )
-        )
+        return registry.register(make(func, name=name or f"{func.__module__}.{func.__qualname__}", **options))
 
     return declare if func is None else declare(func)
 
@@ -160,33 +105,25 @@ def make(
     func: Callable[P, R],
     *,
     name: str,
-    options: Options,
-    backoff: Backoff | float = exponential,
-    discard_on: DiscardOn = (),
-    atomic: bool = False,
-    aliases: Iterable[str] = (),
-    sensitive: Iterable[str] | bool = (),
     unique_by: KeyBy = None,
     concurrency_by: KeyBy = None,
     fair_by: KeyBy = None,
     backend: str = "",
     adapter: TaskAdapter | None = None,
+    **options: Any,
 ) -> Task[P, R]:
     """Make a task of what it was declared with, which is checked; see ``@task``. It is not registered yet."""
     signature = adapter.signature if adapter else inspect.signature(func)
+    rules = {option: options.pop(option) for option in OF_RULES & options.keys()}
     return Task(
         func,
         name=name,
-        options=options,
-        backoff=backoff if callable(backoff) else _constant(backoff),
-        discards=Discards.of(discard_on),
-        atomic=atomic,
-        aliases=tuple(aliases),
-        sensitive=_sensitive(sensitive),
+        options=Options(**options),
         keys_by=KeysBy.of(signature, name, unique=unique_by, concurrency=concurrency_by, fair=fair_by),
         signature=signature,
         backend=backend,
         adapter=adapter,
+        **rules,
     )
 
 
@@ -283,17 +220,3 @@ def _check_function(func: Any) -> None:
             f"{getattr(func, '__qualname__', func)} is a method: a worker has no object, or class, to call it with. "
             "Define the task as a function at the top level of a module, and pass it the primary key of the object."
         )
-
-
-def _constant(seconds: float) -> Backoff:
-    if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
-        raise InvalidJob(f"backoff is a function or 0 or more seconds, not {seconds!r}.")
-    return lambda _attempt: float(seconds)
-
-
-def _sensitive(names: Any) -> frozenset[str] | bool:
-    if isinstance(names, bool):
-        return names
-    if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
-        raise InvalidJob(f"sensitive is True or a tuple of names of arguments, as in ('card',), not {names!r}.")
-    return frozenset(names)

@@ -13,6 +13,8 @@ from django.apps import apps
 from django.core.management import load_command_class
 from django.core.management.base import CommandParser
 from django.db import connections, models
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.state import ProjectState
 from django.db.models.fields import NOT_PROVIDED
 from django.db.models.functions import Now
 
@@ -35,18 +37,17 @@ class Row(NamedTuple):
 
 def of_settings() -> Iterator[Row]:
     """Yield the keys of PGQUEUE."""
-    from django_pgqueue.checks import BOUNDS, SWITCHES  # noqa: PLC0415
-    from django_pgqueue.conf import DEFAULTS  # noqa: PLC0415 - Django is set up by then
+    from django_pgqueue.conf import SETTINGS  # noqa: PLC0415 - Django is set up by then
 
-    for key, default in DEFAULTS.items():
-        facts = {"default": code(literal(default))}
+    for key, setting in SETTINGS.items():
+        facts = {"default": code(literal(setting.default))}
         if unit := UNITS.get(key.rpartition("_")[2]):
             facts["unit"] = unit
-        if key in BOUNDS:
-            _, lowest, highest = BOUNDS[key]
-            facts["range"] = f"{lowest} to {highest}{', or `None`' if default is None else ''}"
-        if key in SWITCHES:
-            facts["range"] = one_of([literal(value) for value in SWITCHES[key]])
+        if setting.bounds:
+            lowest, highest = setting.bounds
+            facts["range"] = f"{lowest} to {highest}{', or `None`' if setting.default is None else ''}"
+        if setting.choices:
+            facts["range"] = one_of([literal(value) for value in setting.choices])
         yield Row(f"[`{key}`](#{key.lower()})", facts)
 
 
@@ -127,10 +128,23 @@ def of_tables() -> Iterator[Row]:
 def of_columns(table: str, *, but: Sequence[str] = ()) -> Iterator[Row]:
     """Yield the columns of a table; ``but pgqueue_jobs`` leaves out those that this one has too."""
     known = {field.column for other in but for field in model_of(other)._meta.fields}
-    for field in model_of(table)._meta.fields:
+    for field in fields_of(table):
         if field.column not in known:
             facts = {"type": type_of(field), "default": default_in_database(field)}
             yield Row(code(field.column), facts, str(field.help_text))
+
+
+def fields_of(table: str) -> list[Any]:
+    """Return the fields in the order of the columns; in a model those of its bases come first."""
+    model = model_of(table)._meta
+    order = list(migrated().models[model.app_label, str(model.model_name)].fields)
+    return sorted(model.fields, key=lambda field: order.index(field.name))
+
+
+@functools.cache
+def migrated() -> ProjectState:
+    """Return the models as the migrations have made them."""
+    return MigrationLoader(None).project_state()
 
 
 def of_constraints(table: str) -> Iterator[Row]:

@@ -1,18 +1,16 @@
 """Settings have defaults and types, and are read when they are asked for."""
 
-import inspect
 import json
+import pydoc
 
 import pytest
 from django.core.serializers.json import DjangoJSONEncoder
 
 from django_pgqueue.conf import DEFAULTS, Settings, conf
 
-PROPERTIES = [name for name, value in inspect.getmembers(Settings) if isinstance(value, property)]
 
-
-def test_each_setting_is_a_property():
-    assert sorted(PROPERTIES) == sorted(key.lower() for key in DEFAULTS)
+def test_each_setting_is_an_attribute():
+    assert [name for name in vars(Settings) if not name.startswith("_")] == [key.lower() for key in DEFAULTS]
 
 
 @pytest.mark.parametrize("key", sorted(set(DEFAULTS) - {"MAINTENANCE_DATABASE", "LISTEN_DATABASE"}))
@@ -32,6 +30,11 @@ def test_change_of_a_setting_counts_at_once(settings):
     assert conf.lease_seconds == 60
     settings.PGQUEUE = {"LEASE_SECONDS": 90}
     assert conf.lease_seconds == 90
+
+
+def test_help_shows_default_and_range():
+    assert Settings.lease_seconds.__doc__ == "PGQUEUE['LEASE_SECONDS']. Default: 30. From 3 to 86400."
+    assert "PGQUEUE['TRACING']. Default: True." in pydoc.render_doc(Settings)
 
 
 @pytest.mark.parametrize("name", ["maintenance_database", "listen_database"])

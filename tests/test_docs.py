@@ -8,7 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,17 @@ from django.test import override_settings
 import django_pgqueue
 import pytest_django_pgqueue
 from django_pgqueue import doctor, exceptions, records, signals, testing
-from django_pgqueue.backend.native_tasks import OF_BACKENDS, OF_JOBS, OF_TASKS
-from django_pgqueue.checks import BOUNDS, OF_FINDINGS, check_settings
-from django_pgqueue.conf import DEFAULTS
+from django_pgqueue.backend.native_tasks import BACKEND_OPTIONS, JOB_OPTIONS, TASK_OPTIONS
+from django_pgqueue.checks import OF_FINDINGS, check_settings
+from django_pgqueue.conf import DEFAULTS, SETTINGS
 from django_pgqueue.contrib.cutover.enqueue import STAGES
 from django_pgqueue.db.errors import REFUSING_CLASSES
 from django_pgqueue.db.queries import statement
 from django_pgqueue.management.commands import pgqueue_doctor
-from django_pgqueue.options import LONGEST_TIMEOUT_SECONDS, Options
-from django_pgqueue.options import OF_TASKS as OF_NATIVE_TASKS
+from django_pgqueue.options import LONGEST_TIMEOUT_SECONDS, OF_TASKS, Options
 from django_pgqueue.states import LONGEST_DELAY, Status
 from django_pgqueue.testing import Report, Run, assert_enqueued, refute_enqueued, run_jobs
+from django_pgqueue.testing.assertions import Expected, Wanted
 from docs import facts, generate
 from tests.support.doc_pages import first_names, names, reference, section, table, without_blocks
 from tests.support.pages import DOCS, PAGES, ROOT, each_page, name_of
@@ -148,14 +148,17 @@ def test_every_option_of_a_command_is_on_its_page(command):
 # Settings
 
 
+BOUNDS = {key: one.bounds for key, one in SETTINGS.items() if one.bounds}
+
+
 @pytest.mark.parametrize("key", BOUNDS)
 def test_values_on_the_bounds_are_fine_and_others_are_not(key):
     def is_fine(value: float) -> bool:
         with override_settings(PGQUEUE={key: value}):
             return not check_settings()
 
-    kind, lowest, highest = BOUNDS[key]
-    step = 1 if kind is int else lowest / 2
+    lowest, highest = BOUNDS[key]
+    step = 1 if isinstance(lowest, int) else lowest / 2
     assert is_fine(lowest)
     assert is_fine(highest)
     assert not is_fine(lowest - step)
@@ -180,8 +183,9 @@ ONLY_OF_USING = {"run_at", "metadata", "database", "unique_key", "fair_key"}
 def test_tasks_page_lists_every_option():
     page = reference("tasks")
     options = [field.name for field in dataclasses.fields(Options)]
-    of_task = {*options, *OF_NATIVE_TASKS} - ONLY_OF_USING
-    assert sorted(first_names(section(page, "## @task"))) == sorted(of_task)
+    of_task = {*OF_TASKS, "name"}
+    assert sorted(first_names(section(page, "## @task"))) == sorted({*options, *of_task} - ONLY_OF_USING)
+    assert sorted(first_names(section(page, "### Options of the task itself"))) == sorted(of_task)
     assert sorted(first_names(section(page, "### Options of using"))) == sorted(options)
 
 
@@ -223,14 +227,24 @@ def test_tasks_page_names_everything_public(name):
 @pytest.mark.parametrize("helper", [assert_enqueued, refute_enqueued, run_jobs], ids=lambda helper: helper.__name__)
 def test_testing_page_lists_every_argument_with_its_default(helper):
     page = reference("testing")
-    taken = inspect.signature(helper).parameters
+    taken = arguments(helper)
     if helper is refute_enqueued:
-        assert {*taken, "count"} == set(inspect.signature(assert_enqueued).parameters)
+        assert {*taken, "count"} == {*arguments(assert_enqueued)}
         return
     rows = {
         names(row[0])[0]: ast.literal_eval(names(row[1])[0]) for row in table(section(page, f"## {helper.__name__}"))
     }
     assert rows == {name: parameter.default for name, parameter in taken.items()}
+
+
+def arguments(helper: Callable[..., object]) -> dict[str, inspect.Parameter]:
+    """Return the arguments of a helper, those that the assertions share by their names."""
+    taken = dict(inspect.signature(helper).parameters)
+    if taken.pop("wanted", None):
+        shared = inspect.signature(Expected).parameters
+        assert {*shared} == {"task", *Wanted.__annotations__}
+        taken |= shared
+    return taken
 
 
 def test_testing_page_lists_everything_of_the_report():
@@ -291,8 +305,10 @@ def test_log_lines_on_the_worker_page_are_in_the_code():
 
 def test_page_of_the_framework_lists_every_option():
     listed = {row[0]: set(names(row[1])) for row in table(section(reference("django-tasks"), "## Options"))}
-    assert (listed["of jobs"], listed["of tasks"]) == (OF_JOBS, OF_TASKS)
-    assert (OF_JOBS | OF_TASKS | {"database", "tasks", "task_modules"}) - {"aliases", "unique_key"} == OF_BACKENDS
+    assert listed["of jobs"] == JOB_OPTIONS
+    assert listed["of tasks"] == {"name"}  # all but this one; the page of tasks lists them
+    of_backends = {*JOB_OPTIONS, *TASK_OPTIONS, "database", "tasks", "task_modules"} - {"aliases", "unique_key"}
+    assert of_backends == BACKEND_OPTIONS
 
 
 def names_found_in(places: Iterable[Any]) -> set[str]:

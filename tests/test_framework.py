@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from django_pgqueue import framework
-from django_pgqueue.framework import OWN_RECEIVERS, has_receiver, has_receivers
+from django_pgqueue.framework import NAMES, has_receiver, has_receivers, signals
 
 
 def test_framework_that_is_not_there_is_said_with_its_remedy(project: Path):
@@ -28,10 +28,10 @@ def test_public_names_do_not_need_the_framework(project: Path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("signal", OWN_RECEIVERS, ids=list(framework.NAMES.values()))
+@pytest.mark.parametrize("signal", NAMES, ids=list(NAMES.values()))
 def test_log_of_the_framework_is_no_receiver_of_a_project(monkeypatch, caplog, signal):
     monkeypatch.setattr(signal, "receivers", [])
-    signal.connect(OWN_RECEIVERS[signal])
+    signal.connect(getattr(signals, f"log_{NAMES[signal]}"))
     caplog.set_level("WARNING", logger=framework.logger.name)
     assert not has_receivers(signal)
     assert not has_receiver(signal, logging.INFO)

@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 from django.contrib.admin.utils import quote
 from django.core.management import CommandError, call_command
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, models, transaction
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
@@ -121,6 +121,14 @@ ENTRIES = st.builds(
 JSON = VALUES | st.sampled_from([*UNREADABLE, "1e400", f'{{"done": {DIGITS}, "total": {DIGITS}}}', "[[[]]]"])
 
 
+BOUND_TO_OTHERS = {"task", "status", "unique_key", "unique_scope", "concurrency_key"}
+OF_TEXT_AND_TIME = {
+    field.name: {models.TextField: TEXTS, models.DateTimeField: INSTANTS}[type(field)]
+    for field in Job._meta.fields
+    if type(field) in (models.TextField, models.DateTimeField) and field.name not in BOUND_TO_OTHERS
+}
+
+
 @st.composite
 def rows(draw) -> dict:
     """A row with some columns that anything may stand in, of those that a web server may fill, and of all others."""
@@ -128,8 +136,7 @@ def rows(draw) -> dict:
     row |= {name: draw(JSON) for name in draw(st.sets(st.sampled_from(["args", "kwargs", "metadata", "progress"])))}
     if draw(st.booleans()):
         row["errors"] = draw(st.lists(JSON | ENTRIES, max_size=3).map(lambda values: f"[{','.join(values)}]"))
-    columns = {
-        "queue": TEXTS,
+    columns = OF_TEXT_AND_TIME | {
         "backend": st.sampled_from(["default", "patient", "dummy", "no such alias"]) | TEXTS,
         "priority": st.integers(-100, 100),
         "max_attempts": st.sampled_from([1, 2, 32767]),
@@ -141,14 +148,6 @@ def rows(draw) -> dict:
         "parent_id": st.sampled_from([-1, 0, 2**63 - 1]),
         "schedule_id": st.sampled_from([-1, 0, 2**63 - 1]),
         "worker_id": st.sampled_from([-1, 5, 2**63 - 1]),
-        "fair_key": TEXTS,
-        "cancelled_by": TEXTS,
-        "cancel_requested_at": INSTANTS,
-        "run_at": INSTANTS,
-        "enqueued_at": INSTANTS,
-        "started_at": INSTANTS,
-        "first_started_at": INSTANTS,
-        "expires_at": INSTANTS,
     }
     return row | {name: draw(columns[name]) for name in draw(st.sets(st.sampled_from(sorted(columns)), max_size=4))}
 

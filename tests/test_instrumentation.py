@@ -9,7 +9,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, instrumentation
-from django_pgqueue.instrumentation import NoInsertHook, add, around_insert, run_if_immediate
+from django_pgqueue.instrumentation import InsertHook, add, around_insert, run_if_immediate
 from django_pgqueue.models import Job
 
 
@@ -20,7 +20,7 @@ def hooks(monkeypatch) -> list:
     return instrumentation.around_inserts
 
 
-class Watching(NoInsertHook):
+class Watching(InsertHook):
     """Notes what it is told."""
 
     def __init__(self) -> None:

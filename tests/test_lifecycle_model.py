@@ -23,24 +23,24 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.flow import concurrency
 from django_pgqueue.jobs import ack, claim
 from django_pgqueue.jobs import leases as heartbeat
-from django_pgqueue.jobs.ack import release
 from django_pgqueue.jobs.actions import kill, run_now
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.dead_letter import retry
 from django_pgqueue.jobs.executor import run
 from django_pgqueue.jobs.failure import unknown_task
 from django_pgqueue.jobs.interrupts import ThreadInterrupts
+from django_pgqueue.jobs.leases import release
 from django_pgqueue.maintenance import reaper
 from django_pgqueue.maintenance.promoter import promote
-from django_pgqueue.maintenance.reaper import forget_workers, reap_lost
+from django_pgqueue.maintenance.reaper import forget_workers
 from django_pgqueue.maintenance.unique_keys import MOST_LOCKED, prune_reserved, reacquire_keys
-from django_pgqueue.options import Options
 from django_pgqueue.records import KEEP_RESULT, ClaimedJob, Fate, Lease, Outcome, Receipt
 from django_pgqueue.states import Reason
-from django_pgqueue.tasks import Task
+from django_pgqueue.tasks import Task, make
 from tests.lifecycle.model import HOUR, Job, Model, Process
 from tests.lifecycle.parties import Parties
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.worker_rows import reap_all, running_workers
 
 INSERT = """
 INSERT INTO pgqueue_jobs (task, queue, run_at, max_attempts, lease_seconds)
@@ -58,7 +58,7 @@ def ending(error: Exception | None) -> Task:
         if error is not None:
             raise error
 
-    return Task(call, name="ending", options=Options())
+    return make(call, name="ending")
 
 
 ENDINGS = {
@@ -388,7 +388,8 @@ class Lifecycle(RuleBasedStateMachine):
     def look_at_lost_leases(self, name, hours):
         self.pass_time(hours)
         with self.parties.acting(name) as (database, book):
-            leases = [Lease._make(row) for row in database.rows(statement("expired_leases"), {"worker_ids": None})]
+            parameters = {"worker_ids": running_workers(database)}
+            leases = [Lease._make(row) for row in database.rows(statement("expired_leases"), parameters)]
             assert sorted(leases) == sorted(book.lost_leases())
         return multiple(*[leases] if leases else [])
 
@@ -397,7 +398,7 @@ class Lifecycle(RuleBasedStateMachine):
         self.pass_time(hours)
         with self.parties.acting(name) as (database, book):
             lost = book.lost_leases()
-            assert reap_lost(database)[:4] == book.settle(lost)[:4]
+            assert reap_all(database)[:4] == book.settle(lost)[:4]
 
     @rule(name=actors, leases=sightings, how=st.sampled_from(["settle", "release"]))
     def act_late(self, name, leases, how):

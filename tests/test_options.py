@@ -1,20 +1,49 @@
 """Options of a job are checked when they are set."""
 
 import datetime as dt
+import inspect
+import re
 from typing import get_type_hints
 
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import TaskOptions
+from django_pgqueue import TaskOptions, task
 from django_pgqueue.exceptions import ConfigurationError, InvalidJob
 from django_pgqueue.models import Job
-from django_pgqueue.options import Options
+from django_pgqueue.options import (
+    OF_JOBS,
+    OF_TASKS,
+    Options,
+    OwnOptions,
+    OwnOptionsOrNone,
+    TaskDeclaration,
+    TaskRules,
+)
 from tests.support.keyed import keyed
 
 
 def test_options_for_type_checkers_are_those_there_are():
     assert get_type_hints(TaskOptions) == get_type_hints(Options)
+
+
+def test_options_of_a_task_itself_are_the_same_for_both_kinds_of_tasks():
+    declared = get_type_hints(OwnOptions)
+    assert get_type_hints(OwnOptionsOrNone) == {name: kind | None for name, kind in declared.items()}
+    assert declared.keys() - get_type_hints(TaskRules).keys() == {"unique_by", "concurrency_by", "fair_by"}  # KeysBy
+    assert not get_type_hints(TaskRules).keys() - declared.keys()
+
+
+def test_type_checkers_know_each_option_of_task():
+    """But those that say something of single jobs."""
+    of_single_jobs = {"run_at", "unique_key", "fair_key", "metadata", "database"}
+    assert get_type_hints(TaskDeclaration).keys() == OF_JOBS - of_single_jobs | OF_TASKS
+
+
+def test_docstring_of_task_explains_each_option_of_the_task_itself():
+    arguments, _, _ = inspect.getdoc(task).partition("Raises:")  # Python 3.13 takes the indentation out of __doc__
+    explained = re.findall(r"^ {4}(\w+): ", arguments, re.MULTILINE)
+    assert set(explained) == OF_TASKS | {"name", "options"}
 
 
 LAST = dt.datetime(9998, 12, 31, 23, tzinfo=dt.UTC)

@@ -71,7 +71,7 @@ def is_sent(call: ast.Attribute) -> bool:
 PASSED_ON = {
     ("connections.py", "sql"),  # given to rows() and send(), whose callers are looked at
     ("connection.py", "sql"),  # the same in tests of projects
-    ("connections.py", "*self._set_local()"),
+    ("connections.py", "*self._set_local(lock_milliseconds)"),
     ("pgqueue_worker.py", "*args"),  # of a command, and nothing of the database
     ("partitions.py", "statement"),  # given to _brief(), composed by psycopg.sql
 }

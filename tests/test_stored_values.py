@@ -6,16 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from django_pgqueue.jobs.serialization import deep_path, is_deep
 from django_pgqueue.stored_values import (
     DEEPEST,
     MOST_DIGITS,
     NO_JSON,
     TOO_DEEP,
     Unreadable,
-    deep_path,
-    is_deep,
     is_whole,
-    may_not_be_deep,
     read,
     read_exactly,
     read_object,
@@ -97,31 +95,6 @@ def test_what_is_no_object_is_an_empty_one(text):
 
 def test_object_is_read_as_one():
     assert read_object('{"a": [1]}') == {"a": [1]}
-
-
-@pytest.mark.parametrize(
-    ("text", "deep"),
-    [
-        (nested(DEEPEST), False),
-        (nested(DEEPEST + 1), True),
-        (nested(DEEPEST + 1, '{"a":', "}").replace('"a":}', '"a":1}', 1), True),
-        (f"[{','.join(['[]'] * 1000)}]", False),
-        (f'["{"[" * 1000}"]', True),  # a mistake that is allowed
-    ],
-    ids=["deepest", "arrays", "objects", "many", "brackets in a text"],
-)
-def test_depth_is_seen_in_the_brackets(text, deep):
-    assert is_deep(text) is deep
-    assert not (deep and may_not_be_deep(text))
-
-
-def test_path_leads_to_the_first_value_that_is_too_deep():
-    value: object = 5
-    for _ in range(DEEPEST):
-        value = (value,)
-    assert deep_path(value) is None
-    assert deep_path({"a": value}) == "['a']" + "[0]" * (DEEPEST - 1)
-    assert deep_path([1, {"b": [value]}]) == "[1]['b']" + "[0]" * (DEEPEST - 2)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_using_makes_another_task_and_leaves_the_first():
 def test_decorator_names_all_its_options_and_the_one_that_is_meant(options, message):
     with pytest.raises(InvalidJob, match=message) as caught:
         task(**options)(at_the_top)
-    for name in (*tasks.OF_TASKS, "queue"):
+    for name in (*tasks.OF_TASKS, "name", "queue"):
         assert f" {name}," in str(caught.value) or f" {name}." in str(caught.value)
 
 

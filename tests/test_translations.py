@@ -18,13 +18,13 @@ from django.utils.translation import override
 
 import tests.app.tasks as app
 from django_pgqueue import kill, pause_queue
-from django_pgqueue.cli.stats import snapshot
 from django_pgqueue.doctor import findings
-from django_pgqueue.insights.formatting import at_most, short, whole
+from django_pgqueue.insights.formatting import at_most, grouped, short
 from django_pgqueue.models import DeadJob
 from tests.messages import CATALOGUES, KEYWORDS, PACKAGE, ROOT, as_mo, as_po, brought_up_to_date, compiled, marked, read
 from tests.messages import untranslated as left_in
 from tests.support.schedules import make
+from tests.support.stats_command import told
 from tests.support.worker_rows import forget_others
 
 ADMIN = "/admin/django_pgqueue/"
@@ -245,10 +245,9 @@ def test_commands_speak_english_whatever_the_language_of_the_project(settings, l
 
 @pytest.mark.django_db
 def test_each_look_of_stats_is_english(sql):
-    """With --watch they are taken in a thread, which knows nothing of the language of the command."""
     forget_others(sql)
     with override("de"):
-        assert [finding.what for finding in snapshot().findings] == ["No worker is alive."]
+        assert [finding["what"] for finding in told()["findings"]] == ["No worker is alive."]
 
 
 @pytest.mark.django_db
@@ -265,9 +264,9 @@ def test_what_is_stored_is_english(admin):
 
 def test_numbers_are_those_of_the_language():
     with override("de"):
-        assert (whole(12_345), at_most(10_001, 10_000), short(1.25)) == ("12.345", "10.000+", "1,25")
+        assert (grouped(12_345), at_most(10_001, 10_000), short(1.25)) == ("12.345", "10.000+", "1,25")
     with override("en"):
-        assert (whole(12_345), at_most(10_001, 10_000), short(1.25)) == ("12,345", "10,000+", "1.25")
+        assert (grouped(12_345), at_most(10_001, 10_000), short(1.25)) == ("12,345", "10,000+", "1.25")
 
 
 @pytest.mark.django_db

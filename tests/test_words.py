@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from django_pgqueue.db.queries import PACKAGE, files
+from django_pgqueue.jobs.actions import SkipReason
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.states import EntryKind, Reason, Status
 
@@ -39,6 +40,12 @@ def test_kinds_of_entries_in_sql_are_known():
             assert literal in set(EntryKind), f"{path.name}: {literal}"
 
 
+def test_reasons_for_skipping_in_sql_are_known():
+    spelled = re.findall(r"(?:THEN|ELSE) '(\w+)'", files()["explain_skipped"].read_text())
+    assert spelled
+    assert set(spelled) <= set(SkipReason)
+
+
 def test_every_statement_has_a_header_and_a_caller():
     python = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py"))
     chosen_by_sql = files()["find_unique_conflicts"].read_text()
@@ -52,7 +59,11 @@ def test_every_caller_that_a_header_names_is_there():
     for path in files().values():
         header = " ".join(line[2:] for line in path.read_text().splitlines() if line.startswith("--"))
         for module, function in re.findall(r"\b(\w+)\.(\w+)\(\)", header):
-            named = [text for path, text in python.items() if module in (path.stem, path.parent.name)]
+            named = [
+                text
+                for path, text in python.items()
+                if module in (path.stem, path.parent.name) or re.search(rf"^class {module}\b", text, re.MULTILINE)
+            ]
             assert any(f"def {function}(" in text for text in named), f"{path.name}: {module}.{function}()"
 
 

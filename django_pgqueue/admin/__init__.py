@@ -10,7 +10,7 @@
     retry_with, forms                 what people enter
     actions, confirm_all              from the button to the answer, for the actions in row_actions
     changelist, filters, keyset       lists that cost the same whatever the size of their table, paged by keyset
-    base, bounded                     what these pages share, reads with a time limit
+    base, job_tables                  what all these pages share, and those of jobs
     formatting, links, charts         what any page is made of
 """
 

@@ -3,140 +3,103 @@ import re
 from typing import Any
 
 from django.contrib import admin, messages
-from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.models import CHANGE
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.db import router, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_pgqueue.admin.bounded import BoundedAdmin, ReadOnlyAdmin, bounded_page
-from django_pgqueue.admin.changelist import CAP, CappedPaginator
+from django_pgqueue.admin.actions import audited
+from django_pgqueue.admin.base import QueueAdminBase, ReadOnlyAdmin
+from django_pgqueue.admin.changelist import CAP
 from django_pgqueue.admin.confirm_all import LISTS, counted, in_words, query, sentence
-from django_pgqueue.admin.formatting import exact_moment, label, moment
-from django_pgqueue.admin.links import Links, crumbs
+from django_pgqueue.admin.formatting import column_of, exact_moment, label, moment
+from django_pgqueue.admin.links import crumbs
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidBulkAction
-from django_pgqueue.insights.formatting import short, whole
+from django_pgqueue.insights.formatting import grouped, short
 from django_pgqueue.insights.worker_info import has_living_worker, seen, skipped_of
-from django_pgqueue.jobs.actions import PRIORITY, QUEUE, Action, JobChange, action_named
+from django_pgqueue.jobs.actions import MESSAGES, PRIORITY, QUEUE, Action, JobChange, action_named
 from django_pgqueue.jobs.bulk_actions import filter_of, stop
 from django_pgqueue.jobs.search import Filter, Source
 from django_pgqueue.models import BulkAction
+
+STOP = "stop_bulkaction"  # permission
 
 ONE_JOB = re.compile(r"Job \d+: ")  # begins an error about a job which was left alone, not one that ends all
 
 
 @admin.register(BulkAction)
-class BulkActionAdmin(ReadOnlyAdmin, BoundedAdmin):
+class BulkActionAdmin(ReadOnlyAdmin, QueueAdminBase):
     """A change to many jobs, with its progress, its results, and a button that stops it."""
 
     list_display = ("what", "filter_words", "progress", "state", "by", "created")
     list_display_links = ("what",)
     ordering = ("-id",)
-    sortable_by = ()
-    list_per_page = 50
-    list_max_show_all = 50
-    paginator = CappedPaginator
-    show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER
+    list_per_page = list_max_show_all = 50
     actions = None
     change_list_template = "admin/django_pgqueue/bulk_actions.html"
+    change_form_template = "admin/django_pgqueue/bulk_action.html"
+
+    created = column_of("created_at", gettext_lazy("asked for"), moment)
 
     class Media:
         css = {"all": ["django_pgqueue/admin.css", "django_pgqueue/bulk_actions.css"]}
 
     def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.stop_view)
-        name = f"{self.opts.app_label}_{self.opts.model_name}_stop"
-        return [path("<path:object_id>/stop/", view, name=name), *super().get_urls()]
-
-    def may_stop(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request) and request.user.has_perm(f"{self.opts.app_label}.stop_bulkaction")
-
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        return super().changelist_view(request, {"title": _("Bulk actions"), **(extra_context or {})})
-
-    @bounded_page
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        if object_id is None:
-            raise PermissionDenied
-        bulk_action: Any = self.get_object(request, unquote(object_id))
-        if not self.has_view_permission(request, bulk_action) or request.method not in {"GET", "HEAD"}:
-            raise PermissionDenied
-        if bulk_action is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
-        context = {
-            **self.admin_site.each_context(request),
-            "title": f"{self.what(bulk_action)} #{bulk_action.pk}",
-            "opts": self.opts,
-            "crumbs": crumbs(self.admin_site, self.opts, (bulk_action, "")),
-            "media": self.media,
-            "original": bulk_action,
-            **self._shown(request, bulk_action),
-            **(extra_context or {}),
-        }
-        request.current_app = self.admin_site.name
-        return TemplateResponse(request, "admin/django_pgqueue/bulk_action.html", context)
+        return [self.pattern("<path:object_id>/stop/", "stop", self.stop_view), *super().get_urls()]
 
     def stop_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        if not self.may_stop(request):
+        if not self.may(request, STOP):
             raise PermissionDenied
         bulk_action: Any = self.get_object(request, unquote(object_id))
         if bulk_action is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
         if request.method == "POST":
-            with transaction.atomic(using=conf.database), transaction.atomic(using=router.db_for_write(LogEntry)):
+            with audited(request) as log:
                 stopped = stop([bulk_action.pk], by=request.user.get_username(), database=conf.database)
                 if stopped:
-                    LogEntry.objects.log_actions(request.user.pk, [bulk_action], CHANGE, "Stopped.")  # type: ignore[arg-type]
+                    log([bulk_action], CHANGE, "Stopped.")
             if stopped:
                 self.message_user(request, _("It was stopped. What had been done stays done."), messages.SUCCESS)
             else:
                 self.message_user(request, _("It had ended already."), messages.WARNING)
-        return HttpResponseRedirect(self._address("change", bulk_action.pk))
+        return HttpResponseRedirect(self.address("change", bulk_action.pk))
 
-    def _shown(self, request: HttpRequest, bulk_action: BulkAction) -> dict[str, Any]:
+    def context_of(self, request: HttpRequest, bulk_action: BulkAction) -> dict[str, Any]:
         chosen, source = stored_filter(bulk_action), source_of(bulk_action)
-        links = Links(request, self.admin_site)
+        links = self.links(request)
         filters = query(chosen, source) if chosen and source else None
         is_open = bulk_action.ended_at is None
+        rate = None if bulk_action.rate is None else short(bulk_action.rate, 6)
+        counts = bulk_action.outcome if isinstance(bulk_action.outcome, dict) else {}
         return {
+            "title": f"{self.what(bulk_action)} #{bulk_action.pk}",
+            "subtitle": "",
+            "crumbs": crumbs(self.admin_site, self.opts, (bulk_action, "")),
             "bulk_action": bulk_action,
             "state": self.state(bulk_action),
             "words": in_words(chosen, source) if chosen and source else [],
             "is_readable": chosen is not None,
             "list_address": links.to_list(LISTS[source], **filters) if source and filters is not None else "",
             "params": params_of(bulk_action),
-            "rate": rate_of(bulk_action),
+            "rate": _("as fast as it goes") if rate is None else _("at most %(rate)s jobs a second") % {"rate": rate},
             "bar": progress_bar(bulk_action),
             "expected": counted(bulk_action.expected),
-            "outcome": list(outcome_of(bulk_action)),
-            "skipped": [(why.words, whole(count)) for why, count in skipped_of(bulk_action)],
+            "outcome": [str(MESSAGES[change] % {"count": counts[change]}) for change in JobChange if change in counts],
+            "skipped": [(why.label, grouped(count)) for why, count in skipped_of(bulk_action)],
             "times": [
                 (_("asked for"), exact_moment(bulk_action.created_at)),
                 (_("begun"), exact_moment(bulk_action.started_at)),
                 (_("ended"), exact_moment(bulk_action.ended_at)),
             ],
-            "is_open": is_open,
             "is_forsaken": is_open and not has_living_worker(conf.database),
-            "stop_address": self._address("stop", bulk_action.pk) if is_open and self.may_stop(request) else "",
+            "stop_address": self.address("stop", bulk_action.pk) if is_open and self.may(request, STOP) else "",
         }
-
-    def _address(self, name: str, key: int) -> str:
-        route = f"admin:{self.opts.app_label}_{self.opts.model_name}_{name}"
-        return reverse(route, args=[key], current_app=self.admin_site.name)
 
     @admin.display(description=gettext_lazy("bulk action"))
     def what(self, bulk_action: BulkAction) -> str:
@@ -160,15 +123,9 @@ class BulkActionAdmin(ReadOnlyAdmin, BoundedAdmin):
     def state(self, bulk_action: BulkAction) -> str:
         return label(*state_of(bulk_action))
 
-    @admin.display(description=gettext_lazy("asked for"))
-    def created(self, bulk_action: BulkAction) -> str:
-        return moment(bulk_action.created_at)
-
 
 @dataclasses.dataclass(frozen=True)
 class ProgressBar:
-    """The progress of a bulk action."""
-
     words: str
     value: int | None = None  # None: it is not known of how many
     largest: int = 1
@@ -178,13 +135,13 @@ def progress_bar(bulk_action: BulkAction) -> ProgressBar:
     """Return how far it is; of how many jobs is known where they could be counted."""
     passed = seen(bulk_action)
     if state_of(bulk_action)[0] == "finished":
-        return ProgressBar(whole(bulk_action.done), 1, 1)
+        return ProgressBar(grouped(bulk_action.done), 1, 1)
     if bulk_action.expected is None:
-        return ProgressBar(_("%(done)s so far") % {"done": whole(passed)})
-    if bulk_action.expected > CAP:
-        return ProgressBar(_("%(done)s of %(total)s") % {"done": whole(passed), "total": counted(bulk_action.expected)})
+        return ProgressBar(_("%(done)s so far") % {"done": grouped(passed)})
     total = max(bulk_action.expected, passed)
-    words = _("%(done)s of %(total)s") % {"done": whole(passed), "total": whole(total)}
+    if bulk_action.expected > CAP:
+        return ProgressBar(_("%(done)s of %(total)s") % {"done": grouped(passed), "total": counted(total)})
+    words = _("%(done)s of %(total)s") % {"done": grouped(passed), "total": grouped(total)}
     return ProgressBar(words, passed, max(total, 1))
 
 
@@ -198,12 +155,6 @@ def state_of(bulk_action: BulkAction) -> tuple[str, Any]:
     return ("running", _("under way")) if bulk_action.started_at is not None else ("queued", _("not begun yet"))
 
 
-def outcome_of(bulk_action: BulkAction) -> list[str]:
-    """Return what was done to how many, each in a sentence."""
-    counts = bulk_action.outcome if isinstance(bulk_action.outcome, dict) else {}
-    return [str(change.message % {"count": counts[change]}) for change in JobChange if change in counts]
-
-
 def params_of(bulk_action: BulkAction) -> list[tuple[str, Any]]:
     """Return what the action was given besides the jobs: names and values."""
     labels: dict[Any, str] = {param.name: str(param.label) for param in (QUEUE, PRIORITY)}
@@ -211,16 +162,9 @@ def params_of(bulk_action: BulkAction) -> list[tuple[str, Any]]:
     return [(labels.get(name) or name, value) for name, value in sorted(params.items())]
 
 
-def rate_of(bulk_action: BulkAction) -> str:
-    """Say how fast it is to go."""
-    if bulk_action.rate is None:
-        return _("as fast as it goes")
-    return _("at most %(rate)s jobs a second") % {"rate": short(bulk_action.rate, 6)}
-
-
 def source_of(bulk_action: BulkAction) -> Source | None:
     """Return which jobs it is for; None where this code does not know them."""
-    return next((source for source in Source if source.name.lower() == bulk_action.source), None)
+    return next((source for source in Source if source == bulk_action.source), None)
 
 
 def stored_filter(bulk_action: BulkAction) -> Filter | None:

@@ -3,26 +3,24 @@
 Every page is read along an index, counting stops at ``CAP``, and what the address bar may ask for is a closed list.
 """
 
-import datetime as dt
 import json
 from typing import Any
 
 from django.contrib import messages
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin.formatting import to_the_second
-from django_pgqueue.admin.keyset import LAST, BadCursor, Route, Window, page_of, window_of
+from django_pgqueue.admin.keyset import LAST, BadCursor, Route, Window, instant_of, page_of, window_of
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
-from django_pgqueue.insights.formatting import whole
+from django_pgqueue.insights.formatting import grouped
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 
 CAP = 10_000
@@ -32,7 +30,7 @@ MOST_CHECKED = 1000  # rows that are checked again: whether the value they were 
 AFTER, BEFORE, BELOW = "after", "before", "below"
 CURSORS = (AFTER, BEFORE, BELOW)
 
-NOTHING = {
+NOTHING: dict[type[Model], tuple[Any, Any]] = {
     Job: (gettext_lazy("No jobs match."), gettext_lazy("There are no jobs.")),
     DeadJob: (gettext_lazy("No dead jobs match."), gettext_lazy("There are no dead jobs.")),
     FinishedJob: (gettext_lazy("No finished jobs match."), gettext_lazy("There are no finished jobs.")),
@@ -72,23 +70,19 @@ class JobList(ChangeList):
         self.result_list = list(self.result_list)
         if not self.query:
             self.full_result_count = self.result_count  # else the search form speaks of results
-        self.model_admin.complete(self.result_list)  # type: ignore[attr-defined]
+        self._complete(request)
+
+    def _complete(self, request: HttpRequest) -> None:
+        model_admin: Any = self.model_admin
+        model_admin.complete(self.result_list, model_admin.links(request))
 
 
 class KeysetList(JobList):
-    """Pages by keys instead of numbers, and looks through a window for what no index finds.
+    """Pages by keys instead of numbers, and looks through a window for what no index finds."""
 
-    Attributes:
-        is_keyset: tells the template.
-        links: addresses of the first, previous, next and last page, where there are such pages.
-        looked: what was looked through, in words; empty where an index has found all.
-        further: address of the next window.
-    """
-
-    is_keyset = True
-    links: dict[str, str]
-    looked = ""
-    further = ""
+    is_keyset = True  # tells the template
+    looked = ""  # what was looked through, in words; empty where an index has found all
+    further = ""  # address of the next window
 
     def get_filters_params(self, params: Any = None) -> Any:
         """Leave out where the page begins: links to filters begin at the beginning."""
@@ -146,17 +140,24 @@ class KeysetList(JobList):
         self.result_count = self.full_result_count = self.paginator.count
         self.show_full_result_count = self.can_show_all = self.multi_page = False
         self.show_admin_actions = True
+        model_admin: Any = self.model_admin
+        is_in_vain = self.query and not self.result_list
+        self.elsewhere = model_admin.elsewhere(request, self.query) if is_in_vain else []
         self.page_num = 1
-        self.links = self._links(page.previous, page.next)
+        self.links: dict[str, str] = {}
+        if page.has_previous:
+            self.links |= {"first": self._address(), "previous": self._address(**{BEFORE: page.rows[0].cursor_key})}
+        if page.has_next:
+            last = self._address(**{BEFORE: LAST})
+            self.links |= {"next": self._address(**{AFTER: page.rows[-1].cursor_key}), "last": last}
         self._tell_window()
-        self._elsewhere = self.model_admin.elsewhere(request, self.query)  # type: ignore[attr-defined]
-        self.model_admin.complete(self.result_list)  # type: ignore[attr-defined]
+        self._complete(request)
 
     @property
     def counted(self) -> str:
         rows = self.opts.verbose_name if self.result_count == 1 else self.opts.verbose_name_plural
         more = "+" if self.paginator.is_capped else ""
-        return f"{whole(self.result_count)}{more} {rows}"
+        return f"{grouped(self.result_count)}{more} {rows}"
 
     @property
     def nothing(self) -> str:
@@ -164,18 +165,6 @@ class KeysetList(JobList):
             return _("No matches here.")
         no_match, none = NOTHING[self.model]
         return str(no_match if self.query or self.has_active_filters else none)
-
-    @property
-    def elsewhere(self) -> list[tuple[str, str]]:
-        return self._elsewhere if self.query and not self.result_list else []
-
-    def _links(self, previous: str | None, following: str | None) -> dict[str, str]:
-        links: dict[str, str] = {}
-        if previous:
-            links |= {"first": self._address(), "previous": self._address(**{BEFORE: previous})}
-        if following:
-            links |= {"next": self._address(**{AFTER: following}), "last": self._address(**{BEFORE: LAST})}
-        return links
 
     def _address(self, **cursor: str) -> str:
         window = {BELOW: self.begins[BELOW]} if self.begins[BELOW] else {}
@@ -194,24 +183,10 @@ class KeysetList(JobList):
 
 def _end(cursor: str) -> str:
     key: list[str] = json.loads(cursor)
-    instant = next(filter(None, map(_instant, key)), None)
+    instant = next(filter(None, map(instant_of, key)), None)
     if instant is not None:
         return to_the_second(timezone.localtime(instant))
-    return next((whole(int(part)) for part in reversed(key) if part.lstrip("-").isdecimal()), key[0])
-
-
-def _instant(text: str) -> dt.datetime | None:
-    """Read an instant with its zone: an id such as 20260101 could be read as a day, too."""
-    try:
-        at = parse_datetime(text)
-    except ValueError:
-        return None
-    return at if at is not None and at.tzinfo is not None else None
-
-
-def with_chosen(offered: list[str], chosen: str | None) -> list[str]:
-    """Add the name that the address bar chose, which may have no jobs any more."""
-    return sorted({*offered, chosen} if chosen else offered)
+    return next((grouped(int(part)) for part in reversed(key) if part.lstrip("-").isdecimal()), key[0])
 
 
 def names(query: str, limit: int = MOST_CHOICES) -> list[str]:

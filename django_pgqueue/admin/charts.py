@@ -3,49 +3,33 @@
 import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
-from django_pgqueue.insights.formatting import short, whole
+from django_pgqueue.insights.formatting import grouped, short
 from django_pgqueue.insights.throughput import Interval, StatsCounts
 from django_pgqueue.stored_values import aware
 
 Value = float | None
 
 
-@dataclass(frozen=True)
-class ChartLine:
-    """One line of a chart.
-
-    Attributes:
-        kind: succeeded, failed or wait; the stylesheet gives it its colour.
-        values: one for each time; None where there is nothing to say.
-    """
-
-    kind: str
+class ChartLine(NamedTuple):
+    kind: str  # succeeded, failed or wait; the stylesheet gives it its colour
     label: str
-    values: Sequence[Value]
+    values: Sequence[Value]  # one for each time; None where there is nothing to say
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over the same times.
-
-    Attributes:
-        id: of the island in the page, and the name of its region for live refresh.
-        unit: behind a value, such as ``/min``.
-        nothing: what to say in place of a chart without any value.
-    """
-
-    id: str
+    id: str  # of the island in the page, and of its region for live refresh
     title: str
-    unit: str
+    unit: str  # behind a value, such as ``/min``
     times: Sequence[dt.datetime]
     lines: Sequence[ChartLine]
-    nothing: str = ""
+    nothing: str  # to say in place of a chart without any value
 
     @property
     def has_values(self) -> bool:
@@ -56,7 +40,7 @@ class Chart:
             "times": [int(time.timestamp()) for time in self.times],
             "zone": getattr(timezone.get_current_timezone(), "key", "UTC"),  # browsers know no bare offsets
             "unit": self.unit,
-            "lines": [{"kind": line.kind, "label": line.label, "values": line.values} for line in self.lines],
+            "lines": [line._asdict() for line in self.lines],
         }
 
     def rows(self) -> list[tuple[dt.datetime, list[str]]]:
@@ -81,18 +65,11 @@ def throughput_chart(series: Sequence[Interval], *, name: str, span: str, minute
         minutes,
     ) % {"number": minutes}
     waits = [ChartLine("wait", _("mean wait"), _values(series, lambda counts: counts.mean_wait_seconds))]
+    attempts = _("Attempts per minute, %(span)s") % {"span": span}
+    mean_wait = _("Mean wait in seconds, %(span)s") % {"span": span}
     return [
-        Chart(
-            f"{name}-throughput", _("Attempts per minute, %(span)s") % {"span": span}, _("/min"), times, lines, nothing
-        ),
-        Chart(
-            f"{name}-wait",
-            _("Mean wait in seconds, %(span)s") % {"span": span},
-            pgettext("seconds", "s"),
-            times,
-            waits,
-            nothing,
-        ),
+        Chart(f"{name}-throughput", attempts, _("/min"), times, lines, nothing),
+        Chart(f"{name}-wait", mean_wait, pgettext("seconds", "s"), times, waits, nothing),
     ]
 
 
@@ -103,4 +80,4 @@ def _values(series: Iterable[Interval], value: Callable[[StatsCounts], Value]) -
 def _shown(value: Value) -> str:
     if value is None:
         return "-"
-    return short(value, 4) if value < 1000 else whole(round(value))  # noqa: PLR2004 - digits
+    return short(value, 4) if value < 1000 else grouped(round(value))  # noqa: PLR2004 - digits

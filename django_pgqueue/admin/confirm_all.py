@@ -1,24 +1,21 @@
 """Actions on all rows that a filter finds."""
 
-import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin.models import ADDITION, LogEntry
+from django.contrib.admin.models import ADDITION
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import PermissionDenied
-from django.db import router, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, override
 
-from django_pgqueue.admin.actions import ActionsAdmin, AdminAction
+from django_pgqueue.admin.actions import ActionsAdmin, AdminAction, audited
+from django_pgqueue.admin.base import bounded_page
 from django_pgqueue.admin.changelist import CAP
 from django_pgqueue.admin.formatting import one_line
-from django_pgqueue.admin.links import Links, crumbs
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.bounded import TookTooLong, bounded
 from django_pgqueue.insights.formatting import at_most, duration
@@ -31,33 +28,23 @@ from django_pgqueue.models import BulkAction, DeadJob
 from django_pgqueue.states import REASONS, STATUSES
 
 LISTS = {Source.LIVE: "job", Source.DEAD: "deadjob", Source.FINISHED: "finishedjob"}  # models
-
 KINDS = {Source.LIVE: "status", Source.DEAD: "reason"}
+EVERY = {
+    Source.LIVE: gettext_lazy("all jobs"),
+    Source.DEAD: gettext_lazy("all dead jobs"),
+    Source.FINISHED: gettext_lazy("all finished jobs"),
+}
 UNLISTED = ("older_than_seconds", "error", "before")  # what no list can be narrowed by
 
 SLOWEST = 0.01
 
 
-def in_words(chosen: Filter, source: Source) -> list[tuple[str, str]]:
-    """Return what a filter asks for: names and values; empty where it matches all jobs."""
-    return list(_words(chosen, source))
-
-
 def sentence(chosen: Filter, source: Source) -> str:
-    """Return the same in one line."""
-    words = [f"{name}: {value}" for name, value in in_words(chosen, source)]
-    return "; ".join(words) or _every(source)
+    return "; ".join(f"{name}: {value}" for name, value in in_words(chosen, source)) or str(EVERY[source])
 
 
-def _every(source: Source) -> str:
-    return {
-        Source.LIVE: _("all jobs"),
-        Source.DEAD: _("all dead jobs"),
-        Source.FINISHED: _("all finished jobs"),
-    }[source]
-
-
-def _words(chosen: Filter, source: Source) -> Iterator[tuple[str, str]]:
+def in_words(chosen: Filter, source: Source) -> Iterator[tuple[str, str]]:
+    """Yield what a filter asks for: names and values; nothing where it matches all jobs."""
     kind = _("reason") if source is Source.DEAD else _("status")
     kinds = () if chosen.kinds == LIVE else chosen.kinds
     labels = REASONS if source is Source.DEAD else STATUSES
@@ -112,12 +99,7 @@ def query(chosen: Filter, source: Source) -> dict[str, Any] | None:
     return {name: value for name, value in filters.items() if name and value is not None}
 
 
-# Counting the rows that match
-
-
 class RateForm(forms.Form):
-    """The rate at which a bulk action goes."""
-
     rate = forms.FloatField(
         label=gettext_lazy("Jobs a second, at most"),
         required=False,
@@ -127,9 +109,11 @@ class RateForm(forms.Form):
     )
 
 
+@bounded_page
 def matching(admin: ActionsAdmin, request: HttpRequest, action: AdminAction) -> HttpResponse:
     """Ask whether to act on all that the list of this address shows, or begin; the form goes to the same address."""
-    if not admin.may(request, action.permission) or action.many is None:
+    many = action.many
+    if not admin.may(request, action.permission) or many is None:
         raise PermissionDenied
     back = f"{admin.address('changelist')}?{request.GET.urlencode()}"
     try:
@@ -140,11 +124,26 @@ def matching(admin: ActionsAdmin, request: HttpRequest, action: AdminAction) -> 
         text = _("What was searched for cannot be said as a filter. Nothing was changed; select the jobs one by one.")
         admin.message_user(request, text, messages.ERROR)
         return HttpResponseRedirect(back)
-    question = Confirmation(admin, request, action, action.many, chosen, count, back)
-    forms_asked = question.needed()
-    if request.method == "POST" and all(form.is_valid() for form in forms_asked):
-        return question.begin({name: value for form in forms_asked for name, value in form.cleaned_data.items()})
-    return question.ask(forms_asked)
+    given = request.POST if request.method == "POST" else None
+    asked = [form(given) for form in (action.form, RateForm) if form]
+    if given is not None and all(form.is_valid() for form in asked):
+        params = {name: value for form in asked for name, value in form.cleaned_data.items()}
+        bulk_action_id = _begin(request, many, chosen, params, count)
+        page = admin.links(request).to_row("bulkaction", bulk_action_id)
+        admin.message_user(request, _begun(bulk_action_id, page), messages.SUCCESS)
+        return HttpResponseRedirect(page or back)
+    return admin.page(
+        request,
+        "matching",
+        many.question_for_all,
+        media=admin.media + forms.Media(css={"all": ["django_pgqueue/bulk_actions.css"]}),
+        action=action,
+        forms=asked,
+        count=counted(count),
+        words=in_words(chosen, many.source),
+        has_worker=has_living_worker(conf.database),
+        back=back,
+    )
 
 
 def _count(admin: ActionsAdmin, request: HttpRequest) -> int | None:
@@ -152,73 +151,29 @@ def _count(admin: ActionsAdmin, request: HttpRequest) -> int | None:
     try:
         with bounded():
             shown: Any = admin.get_changelist_instance(request)
-            found: Any = shown.queryset
             if shown.window is not None and (shown.further or shown.begins["below"]):
                 return None
-            return len(found.values_list("pk", flat=True)[: CAP + 1])
+            return len(shown.queryset.values_list("pk", flat=True)[: CAP + 1])
     except TookTooLong:
         return None
 
 
-@dataclasses.dataclass(frozen=True)
-class Confirmation:
-    """Whether an action is to be done to everything that matches."""
-
-    admin: ActionsAdmin
-    request: HttpRequest
-    action: AdminAction
-    many: Action
-    chosen: Filter
-    count: int | None
-    back: str  # where the list is
-
-    def needed(self) -> list[forms.Form]:
-        given = self.request.POST if self.request.method == "POST" else None
-        return [form(given) for form in (self.action.form, RateForm) if form]
-
-    def ask(self, forms_asked: Sequence[forms.Form]) -> HttpResponse:
-        context = {
-            **self.admin.admin_site.each_context(self.request),
-            "title": self.action.question_for_all,
-            "opts": self.admin.opts,
-            "crumbs": crumbs(self.admin.admin_site, self.admin.opts, (self.action.question_for_all, "")),
-            "media": self.admin.media + forms.Media(css={"all": ["django_pgqueue/bulk_actions.css"]}),
-            "action": self.action,
-            "forms": forms_asked,
-            "count": counted(self.count),
-            "words": in_words(self.chosen, self.many.source),
-            "has_worker": has_living_worker(conf.database),
-            "back": self.back,
-        }
-        self.request.current_app = self.admin.admin_site.name
-        return TemplateResponse(self.request, "admin/django_pgqueue/matching.html", context)
-
-    def begin(self, params: dict[str, Any]) -> HttpResponse:
-        with transaction.atomic(using=conf.database), transaction.atomic(using=router.db_for_write(LogEntry)):
-            bulk_action_id = self._begin(params, rate=params.pop("rate"))
-        page = Links(self.request, self.admin.admin_site).to_row("bulkaction", bulk_action_id)
-        if page:
-            text = _("It has begun, in the background. This page shows how far it is.")
-        else:
-            text = _("It has begun, in the background, as bulk action %(number)s.") % {"number": bulk_action_id}
-        self.admin.message_user(self.request, text, messages.SUCCESS)
-        return HttpResponseRedirect(page or self.back)
-
-    def _begin(self, params: dict[str, Any], *, rate: float | None) -> int:
-        by = self.request.user.get_username()
-        bulk_action_id = begin(
-            self.many, self.chosen, by=by, params=params, rate=rate, expected=self.count, database=conf.database
-        )
+def _begin(request: HttpRequest, many: Action, chosen: Filter, params: dict[str, Any], count: int | None) -> int:
+    by = request.user.get_username()
+    rate = params.pop("rate")
+    with audited(request) as log:
+        bulk_action_id = begin(many, chosen, by=by, params=params, rate=rate, expected=count, database=conf.database)
         with override("en"):  # stored, so not translated
-            words = sentence(self.chosen, self.many.source)
-            entry = f"Begun: {self.action.name}, {words}; {counted(self.count)} matched."
-        begun: Any = [BulkAction.objects.using(conf.database).get(pk=bulk_action_id)]
-        LogEntry.objects.log_actions(self.request.user.pk, begun, ADDITION, entry)  # type: ignore[arg-type]
-        return bulk_action_id
+            entry = f"Begun: {many.name}, {sentence(chosen, many.source)}; {counted(count)} matched."
+        log([BulkAction.objects.using(conf.database).get(pk=bulk_action_id)], ADDITION, entry)
+    return bulk_action_id
+
+
+def _begun(bulk_action_id: int, page: str) -> str:
+    if page:
+        return _("It has begun, in the background. This page shows how far it is.")
+    return _("It has begun, in the background, as bulk action %(number)s.") % {"number": bulk_action_id}
 
 
 def counted(count: int | None) -> str:
-    """Say how many match."""
-    if count is None:
-        return _("an unknown number")
-    return at_most(count, CAP)
+    return _("an unknown number") if count is None else at_most(count, CAP)

@@ -1,6 +1,7 @@
-import functools
 import json
+import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from django.contrib import admin, messages
@@ -8,8 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.db.models.fields.json import KeyTransform
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
+from django.urls import URLPattern
 from django.utils import timezone
 from django.utils.formats import time_format
 from django.utils.html import format_html
@@ -18,8 +18,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import ActionsAdmin
-from django_pgqueue.admin.base import DETAILS, JobsAdmin
-from django_pgqueue.admin.bounded import bounded_page
+from django_pgqueue.admin.base import bounded_page
 from django_pgqueue.admin.changelist import names
 from django_pgqueue.admin.filters import (
     HELP,
@@ -29,14 +28,15 @@ from django_pgqueue.admin.filters import (
     ReasonFilter,
     RequestedFilter,
 )
-from django_pgqueue.admin.formatting import label, live, moment, moment_of, one_line
-from django_pgqueue.admin.keyset import DIED_AT, ID, BadCursor, IndexOrder, Route
-from django_pgqueue.admin.links import crumbs
+from django_pgqueue.admin.formatting import column_of, label, live_column, moment, moment_of, one_line
+from django_pgqueue.admin.job_tables import METADATA, OPTIONS, JobsAdmin, folded
+from django_pgqueue.admin.keyset import BadCursor, IndexOrder, Route
+from django_pgqueue.admin.links import Links, crumbs
 from django_pgqueue.admin.retry_with import PERMISSION, retry_view
 from django_pgqueue.admin.row_actions import JOB_ACTIONS
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.dead_groups import CAP, DeadGroup, HourCount, dead_groups
-from django_pgqueue.insights.formatting import at_most, whole
+from django_pgqueue.insights.formatting import at_most, grouped
 from django_pgqueue.jobs.actions import PURGE, RETRY
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.models import DeadJob
@@ -44,7 +44,7 @@ from django_pgqueue.states import REASONS
 
 MOST_TASKS = 1000  # whose names a search compares
 
-LATEST = IndexOrder((DIED_AT, ID), ("-died_at", "-id"), is_descending=True)
+LATEST = IndexOrder(("died_at", "id"), ("-died_at", "-id"), is_descending=True)
 INDEXED = ("task", "queue", "reason")  # the one that is likely to narrow the most first
 
 
@@ -60,51 +60,40 @@ class DeadJobAdmin(JobsAdmin):
     list_filter = (ReasonFilter, DeadQueueFilter, DeadTaskFilter, ErrorGroupFilter)
     search_help_text = HELP
     fieldsets = (
-        (
-            _("Times"),
-            {
-                "fields": (
-                    "enqueued_time",
-                    "run_time",
-                    "first_started_time",
-                    "started_time",
-                    "died_time",
-                    "expires_time",
-                ),
-                "classes": ("collapse",),
-            },
+        folded(
+            _("Times"), "enqueued_time", "run_time", "first_started_time", "started_time", "died_time", "expires_time"
         ),
-        *DETAILS,
+        METADATA,
+        OPTIONS,
     )
 
+    reason_label = live_column("reason", _("reason"), lambda job: label(job.reason, job.get_reason_display()))
+    died = column_of("died_at", _("died at"), moment)
     died_time = moment_of("died_at", _("died at"))
 
     def get_urls(self) -> list[URLPattern]:
-        retry = self.admin_site.admin_view(functools.partial(retry_view, self))
-        causes = self.admin_site.admin_view(functools.partial(dead_groups_view, self))
         return [
-            path("causes/", causes, name="django_pgqueue_deadjob_causes"),
-            path("<path:object_id>/retry_with/", retry, name="django_pgqueue_deadjob_retry_with"),
+            self.pattern("causes/", "causes", partial(dead_groups_view, self)),
+            self.pattern("<path:object_id>/retry_with/", "retry_with", partial(retry_view, self)),
             *super().get_urls(),
         ]
 
-    def ways_on(self, request: HttpRequest, job: Any) -> list[tuple[Any, str]]:
-        if not self.may(request, PERMISSION):
-            return []
-        return [(_("Retry with changed arguments…"), self.address("retry_with", job.pk))]
+    def context_of(self, request: HttpRequest, job: Any) -> dict[str, Any]:
+        retry = self.address("retry_with", job.pk) if self.may(request, PERMISSION) else ""
+        return super().context_of(request, job) | {"retry_address": retry}
 
     def route(self, request: HttpRequest) -> Route:
         """Compare the names of tasks here: in most collations a btree index cannot find a prefix."""
         asked = self.asked(request)
-        search, narrowed = asked.search, asked.narrowed
+        narrowed = asked.narrowed
         base, rest = self._indexed(asked)
-        if search.unique_key is not None:
-            return Route(LATEST, base, narrowed & Q(unique_key=search.unique_key))
-        if search.task_prefix is not None and not narrowed and asked.cause is None:
-            tasks = [task for task in names("dead_tasks", MOST_TASKS) if task.startswith(search.task_prefix)]
+        if asked.unique_key is not None:
+            return Route(LATEST, base, narrowed & Q(unique_key=asked.unique_key))
+        if asked.task_prefix is not None and not narrowed and asked.cause is None:
+            tasks = [task for task in names("dead_tasks", MOST_TASKS) if task.startswith(asked.task_prefix)]
             if len(tasks) == 1:
                 return Route(LATEST, Q(task=tasks[0]))
-        return self.searched(search, narrowed, LATEST, base) or Route(LATEST, base, rest)
+        return self.searched(asked, narrowed, LATEST, base) or Route(LATEST, base, rest)
 
     def _indexed(self, asked: RequestedFilter) -> tuple[Q, Q | None]:
         if asked.cause is not None:
@@ -113,19 +102,11 @@ class DeadJobAdmin(JobsAdmin):
         base = Q(**{name: getattr(asked, name) for name in names[:1]})
         return base, Q(**{name: getattr(asked, name) for name in names[1:]}) or None
 
-    def complete(self, jobs: list[DeadJob]) -> None:
+    def complete(self, jobs: list[DeadJob], links: Links) -> None:
         page = DeadJob.objects.filter(pk__in=[job.pk for job in jobs])
         latest = dict(page.values_list("pk", KeyTransform("-1", "errors")))
         for job in jobs:
             job.latest = latest.get(job.pk)  # type: ignore[attr-defined]
-
-    @admin.display(description=_("reason"))
-    def reason_label(self, job: DeadJob) -> str:
-        return live(f"{job.pk} reason", label(job.reason, job.get_reason_display()))
-
-    @admin.display(description=_("died at"))
-    def died(self, job: DeadJob) -> str:
-        return moment(job.died_at)
 
     @admin.display(description=_("task and last error"))
     def task_and_error(self, job: DeadJob) -> str:
@@ -137,53 +118,30 @@ class DeadJobAdmin(JobsAdmin):
 # Dead jobs by cause: what broke last night, and what to do about all of it at once
 
 
-GROUPS_LATEST = IndexOrder((DIED_AT, ID), ())  # of which only the keys are used
 HEIGHTS = 8
 
 
 class HourBar(NamedTuple):
-    """An hour, as it is drawn."""
-
-    height: int  # 0 to HEIGHTS
+    height: int  # 0 to ``HEIGHTS``
     words: str
-
-
-class GroupRow(NamedTuple):
-    """A cause, as it is shown."""
-
-    cause: DeadGroup
-    reason: str
-    jobs: str
-    first: str
-    last: str
-    bars: list[HourBar]
-    day: str  # the bars in words
-    caption: str  # what they are, and how many the highest one stands for
-    address: str  # of the list of these jobs
-    latest: str  # address of the latest of them
-    ways_on: list[tuple[Any, str]]  # what can be done to all of them, and where
 
 
 @bounded_page
 def dead_groups_view(admin: ActionsAdmin, request: HttpRequest) -> HttpResponse:
-    """Show a page of the causes, the latest first."""
     if not admin.has_view_permission(request):
         raise PermissionDenied
     found = dead_groups(conf.database, now=timezone.now(), behind=_begins(request))
     last = found.causes[-1] if found.causes else None
-    context = {
-        **admin.admin_site.each_context(request),
-        "title": gettext("Dead jobs by cause"),
-        "opts": admin.opts,
-        "media": admin.media,
-        "crumbs": crumbs(admin.admin_site, admin.opts, (gettext("By cause"), "")),
-        "lines": [_line(cause, admin, request) for cause in found.causes],
-        "is_first": "after" not in request.GET,
-        "is_partial": found.is_partial,
-        "next": f"?{urlencode({'after': _cursor(last)})}" if last and found.is_more else "",
-    }
-    request.current_app = admin.admin_site.name
-    return TemplateResponse(request, "admin/django_pgqueue/causes.html", context)
+    return admin.page(
+        request,
+        "causes",
+        gettext("Dead jobs by cause"),
+        crumbs=crumbs(admin.admin_site, admin.opts, (gettext("By cause"), "")),
+        lines=[_cause_row(cause, admin, request) for cause in found.causes],
+        is_first="after" not in request.GET,
+        is_partial=found.is_partial,
+        next=f"?{urlencode({'after': _cursor(last)})}" if last and found.is_more else "",
+    )
 
 
 def _begins(request: HttpRequest) -> Sequence[str] | None:
@@ -191,7 +149,7 @@ def _begins(request: HttpRequest) -> Sequence[str] | None:
     if not cursor:
         return None
     try:
-        return GROUPS_LATEST.values(cursor)
+        return LATEST.values(cursor)
     except BadCursor:
         messages.warning(request, gettext("The address does not say where that page begins. This is the first one."))
         return None
@@ -201,35 +159,35 @@ def _cursor(cause: DeadGroup) -> str:
     return json.dumps([cause.last_at.isoformat(), str(cause.number)])
 
 
-def _line(cause: DeadGroup, admin: ActionsAdmin, request: HttpRequest) -> GroupRow:
+def _cause_row(cause: DeadGroup, admin: ActionsAdmin, request: HttpRequest) -> dict[str, Any]:
     narrowed = urlencode({"cause": cause.number})
-    actions = [(RETRY, gettext("Retry these…")), (PURGE, gettext("Purge these…"))]
-    return GroupRow(
-        cause=cause,
-        reason=label(cause.reason, str(REASONS.get(cause.reason, cause.reason))),
-        jobs=at_most(cause.jobs, CAP),
-        first=moment(cause.first_at),
-        last=moment(cause.last_at),
-        bars=[HourBar(-(-HEIGHTS * hour.number // (cause.most or 1)), _hour(hour)) for hour in cause.hours],
-        day=_day(cause),
-        caption=gettext("deaths by the hour, last 24 h; highest: %(number)s") % {"number": whole(cause.most)},
-        address=f"{admin.address('changelist')}?{narrowed}",
-        latest=admin.address("change", cause.job_id),
-        ways_on=[
+    offered = [(RETRY, gettext("Retry these…")), (PURGE, gettext("Purge these…"))]
+    return {
+        "cause": cause,
+        "reason": label(cause.reason, str(REASONS.get(cause.reason, cause.reason))),
+        "jobs": at_most(cause.jobs, CAP),
+        "first": moment(cause.first_at),
+        "last": moment(cause.last_at),
+        "bars": [HourBar(math.ceil(HEIGHTS * hour.number / (cause.most or 1)), _hour(hour)) for hour in cause.hours],
+        "day": _day(cause),
+        "caption": gettext("deaths by the hour, last 24 h; highest: %(number)s") % {"number": grouped(cause.most)},
+        "address": f"{admin.address('changelist')}?{narrowed}",  # of the list of these jobs
+        "latest": admin.address("change", cause.job_id),
+        "actions": [
             (words, f"{admin.address(f'{action.name}_matching')}?{narrowed}")
-            for action, words in actions
+            for action, words in offered
             if admin.may(request, action.permission)
         ],
-    )
+    }
 
 
 def _hour(hour: HourCount) -> str:
     begins = timezone.localtime(hour.begins_at)
-    return f"{time_format(begins.time(), 'H:i')}: {whole(hour.number)}"
+    return f"{time_format(begins.time(), 'H:i')}: {grouped(hour.number)}"
 
 
 def _day(cause: DeadGroup) -> str:
-    if not cause.in_the_day:
+    if not cause.most:
         return gettext("None in the last 24 hours.")
     hours = ", ".join(_hour(hour) for hour in cause.hours if hour.number)
     return gettext("In the last 24 hours, by the hour: %(hours)s.") % {"hours": hours}

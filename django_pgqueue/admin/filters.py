@@ -3,9 +3,9 @@
 import datetime as dt
 import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
@@ -18,8 +18,8 @@ from django.utils.dateparse import parse_date
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.changelist import names, with_chosen
-from django_pgqueue.admin.keyset import LARGEST_ID
+from django_pgqueue.admin.changelist import names
+from django_pgqueue.admin.keyset import is_integer
 from django_pgqueue.conf import conf
 from django_pgqueue.jobs.actions import LIVE
 from django_pgqueue.jobs.search import Filter, is_visible, meant, positions
@@ -35,52 +35,25 @@ HELP_WITHOUT_KEY = _(
     "Redacted arguments cannot be searched."
 )
 
-LONGEST_ID = 20  # characters
 IN_KWARGS = "jsonb_path_exists(kwargs, '$.* ? (@ == $one[*])', jsonb_build_object('one', %s::jsonb))"
 
 
-class Search(NamedTuple):
-    """The terms of a search; one of these, or none."""
-
-    id: int | None = None
-    task_prefix: str | None = None
-    unique_key: str | None = None
-    argument: str | None = None
-    argument_name: str | None = None
-    finds_nothing: bool = False  # no job can be so
-
-
-def search_of(term: str) -> Search:
-    """Read what was typed."""
+def search_of(term: str) -> dict[str, Any]:
+    """Read what was typed: the fields of ``RequestedFilter`` that it stands for."""
     term = term.strip()
-    if not term:
-        return Search()
-    if "\0" in term:
-        return Search(finds_nothing=True)
-    if re.fullmatch(r"-?\d+", term, re.ASCII):
-        is_id = len(term) <= LONGEST_ID and abs(int(term)) <= LARGEST_ID
-        return Search(id=int(term)) if is_id else Search(finds_nothing=True)
-    return _by_words(term)
-
-
-def _by_words(term: str) -> Search:
+    is_number = re.fullmatch(r"-?\d+", term, re.ASCII) is not None
+    if "\0" in term or (is_number and not is_integer(term)):
+        return {"finds_nothing": True}
+    if is_number:
+        return {"id": int(term)}
     if term.startswith("key:"):
-        return Search(unique_key=term.removeprefix("key:").strip())
+        return {"unique_key": term.removeprefix("key:").strip()}
     if term.startswith("arg:"):
-        return Search(argument=term.removeprefix("arg:").strip())
+        return {"argument": term.removeprefix("arg:").strip()}
     name, sign, value = term.partition("=")
     if sign and name.strip().isidentifier():
-        return Search(argument=value.strip(), argument_name=name.strip())
-    return Search(task_prefix=term)
-
-
-def shows(search: Search) -> Callable[[Any], bool]:
-    """Return what says of a job whether the argument may be seen by which it was found."""
-
-    def is_shown(job: Any) -> bool:
-        return is_visible(job.task, job.args, job.kwargs, search.argument or "", search.argument_name)
-
-    return is_shown
+        return {"argument": value.strip(), "argument_name": name.strip()}
+    return {"task_prefix": term} if term else {}
 
 
 def has_argument(value: str, name: str | None) -> Q:
@@ -102,7 +75,7 @@ MOST_DAYS = 31  # that are offered
 
 @dataclass(frozen=True, kw_only=True)
 class RequestedFilter:
-    """The filter in the address of a list; empty: anything."""
+    """The filter in the address of a list, and one term of a search at most; empty: anything."""
 
     status: str = ""
     queue: str = ""
@@ -110,17 +83,26 @@ class RequestedFilter:
     task: str = ""
     cause: int | None = None
     day: dt.date | None = None
-    search: Search = field(default_factory=Search)
+    id: int | None = None
+    task_prefix: str | None = None
+    unique_key: str | None = None
+    argument: str | None = None
+    argument_name: str | None = None
+    finds_nothing: bool = False  # no job can be so
 
     @property
     def narrowed(self) -> Q:
         chosen = {name: getattr(self, name) for name in ("status", "queue", "reason", "task") if getattr(self, name)}
         return Q(**chosen)
 
+    def may_see(self, job: Any) -> bool:
+        """Whether the argument of a job may be seen by which it was found."""
+        return is_visible(job.task, job.args, job.kwargs, self.argument or "", self.argument_name)
+
 
 def requested_filter(request: HttpRequest, lookups: tuple[str, ...]) -> RequestedFilter:
     """Read the address; IncorrectLookupParameters where it asks for what cannot be."""
-    given = {name: request.GET[name] for name in lookups if request.GET.get(name)}
+    given: dict[str, Any] = {name: request.GET[name] for name in lookups if request.GET.get(name)}
     if any("\0" in value for value in given.values()):
         raise IncorrectLookupParameters
     cause, day = given.pop("cause", None), given.pop("day", None)
@@ -128,33 +110,32 @@ def requested_filter(request: HttpRequest, lookups: tuple[str, ...]) -> Requeste
         raise IncorrectLookupParameters
     return RequestedFilter(
         **given,
-        cause=_number(cause) if cause else None,
+        cause=_integer(cause) if cause else None,
         day=_date(day) if day else None,
-        search=search_of(request.GET.get(SEARCH_VAR, "")),
+        **search_of(request.GET.get(SEARCH_VAR, "")),
     )
 
 
-def filter_of(asked: RequestedFilter, *, is_live: bool = False) -> Filter | None:
+def filter_of(asked: RequestedFilter, *, is_live: bool) -> Filter | None:
     """Return what a list shows, for an action on all of it; None: one job, or none, by its id."""
-    search = asked.search
-    if search.id is not None or search.finds_nothing:
+    if asked.id is not None or asked.finds_nothing:
         return None
     kinds = (asked.status or asked.reason,) if asked.status or asked.reason else ()
     return Filter(
         queues=(asked.queue,) if asked.queue else (),
         tasks=(asked.task,) if asked.task else (),
-        kinds=kinds or (LIVE if is_live and search.unique_key is None else ()),
-        task_prefix=search.task_prefix,
+        kinds=kinds or (LIVE if is_live and asked.unique_key is None else ()),
+        task_prefix=asked.task_prefix,
         cause=asked.cause,
-        unique_key=search.unique_key,
+        unique_key=asked.unique_key,
         day=asked.day.isoformat() if asked.day else None,
-        argument=search.argument,
-        argument_name=search.argument_name,
+        argument=asked.argument,
+        argument_name=asked.argument_name,
     )
 
 
-def _number(text: str) -> int:
-    if not re.fullmatch(r"-?\d{1,19}", text, re.ASCII) or abs(int(text)) >= 2**63:
+def _integer(text: str) -> int:
+    if not is_integer(text):
         raise IncorrectLookupParameters
     return int(text)
 
@@ -189,17 +170,10 @@ class StatusFilter(ChoiceFilter):
         return super().value() or (Status.QUEUED.value if queue and not self.request.GET.get(SEARCH_VAR) else None)
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
-        yield {
-            "selected": self.value() is None,
-            "query_string": changelist.get_query_string(remove=["status", "queue"]),
-            "display": gettext("All"),
-        }
-        for status, display in self.lookup_choices:
-            yield {
-                "selected": self.value() == status,
-                "query_string": changelist.get_query_string({"status": status}),
-                "display": display,
-            }
+        """Let a click on All leave out the queue too, which alone means queued jobs."""
+        everything, *statuses = super().choices(changelist)
+        yield {**everything, "query_string": changelist.get_query_string(remove=["status", "queue"])}
+        yield from statuses
 
 
 class ReasonFilter(ChoiceFilter):
@@ -212,12 +186,16 @@ class ReasonFilter(ChoiceFilter):
 
 
 class NameFilter(ChoiceFilter):
-    """Offers the names that an index begins with."""
+    """Offers the names that an index begins with, and the one that was chosen: it may have no jobs any more."""
 
     query: str
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(name, name) for name in with_chosen(names(self.query), self.value())]
+        offered, chosen = self.offered(), self.value()
+        return [(name, name) for name in sorted({*offered, chosen} if chosen else offered)]
+
+    def offered(self) -> list[str]:
+        return names(self.query)
 
 
 class LiveQueueFilter(NameFilter):
@@ -248,14 +226,11 @@ class ErrorGroupFilter(ChoiceFilter):
         return [(value, gettext("one cause"))] if value else []
 
 
-class SeenQueueFilter(ChoiceFilter):
-    """Offers the queues that there have been."""
-
+class SeenQueueFilter(NameFilter):
     title, parameter_name = _("queue"), "queue"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        seen = list(Queue.objects.order_by("name").values_list("name", flat=True)[:100])
-        return [(name, name) for name in with_chosen(seen, self.value())]
+    def offered(self) -> list[str]:
+        return list(Queue.objects.order_by("name").values_list("name", flat=True)[:100])
 
 
 class DayFilter(ChoiceFilter):

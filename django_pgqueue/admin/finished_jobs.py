@@ -1,25 +1,19 @@
 import datetime as dt
-from typing import Any
+from dataclasses import replace
 
 from django.contrib import admin
 from django.db.models import Q
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.base import DETAILS, JobsAdmin
 from django_pgqueue.admin.filters import HELP_WITHOUT_KEY, DayFilter, RequestedFilter, SeenQueueFilter
-from django_pgqueue.admin.formatting import live, moment, moment_of
+from django_pgqueue.admin.formatting import column_of, live_column, moment, moment_of
+from django_pgqueue.admin.job_tables import METADATA, JobsAdmin, folded
 from django_pgqueue.admin.keyset import NEWEST, Route
 from django_pgqueue.admin.row_actions import JOB_ACTIONS
 from django_pgqueue.insights.formatting import duration
-from django_pgqueue.jobs.search import Filter, Source
+from django_pgqueue.jobs.search import Source
 from django_pgqueue.models import FinishedJob
-
-GONE = {"said_timeout", "said_lease", "said_keep", "said_keep_seconds", "said_scope", "said_limit"}
-KEPT: tuple[Any, ...] = tuple(
-    (title, {**parts, "fields": tuple(name for name in parts["fields"] if name not in GONE)})
-    for title, parts in DETAILS
-)
 
 
 @admin.register(FinishedJob)
@@ -34,38 +28,24 @@ class FinishedJobAdmin(JobsAdmin):
     list_filter = (DayFilter, SeenQueueFilter)
     search_help_text = HELP_WITHOUT_KEY
     fieldsets = (
-        (
-            _("Times"),
-            {
-                "fields": ("enqueued_time", "run_time", "first_started_time", "started_time", "finished_time"),
-                "classes": ("collapse",),
-            },
-        ),
-        *KEPT,
+        folded(_("Times"), "enqueued_time", "run_time", "first_started_time", "started_time", "finished_time"),
+        METADATA,
+        folded(_("Options"), "said_lost", "said_backend"),
     )
 
+    run = column_of("run_seconds", _("run time"), duration)
+    finished = live_column("finished", _("finished"), lambda job: moment(job.finished_at))
     finished_time = moment_of("finished_at", _("finished at"))
 
-    def chosen(self, request: HttpRequest) -> Filter | None:
-        if self.asked(request).search.unique_key is not None:  # finished jobs have none
-            return None
-        return super().chosen(request)
+    def asked(self, request: HttpRequest) -> RequestedFilter:
+        asked = super().asked(request)
+        return replace(asked, finds_nothing=asked.unique_key is not None or asked.finds_nothing)  # they have no keys
 
     def route(self, request: HttpRequest) -> Route:
         """Read by the id, in the partition of the day where one is chosen; all else is looked for in a window."""
         asked = self.asked(request)
         base, narrowed = _on_the_day(asked), asked.narrowed
-        if asked.search.unique_key is not None:
-            return Route(NEWEST, Q(pk__in=[]))
-        return self.searched(asked.search, narrowed, NEWEST, base) or Route(NEWEST, base, narrowed or None)
-
-    @admin.display(description=_("run time"))
-    def run(self, job: Any) -> str:
-        return duration(job.run_seconds)
-
-    @admin.display(description=_("finished"))
-    def finished(self, job: Any) -> str:
-        return live(f"{job.pk} finished", moment(job.finished_at))
+        return self.searched(asked, narrowed, NEWEST, base) or Route(NEWEST, base, narrowed or None)
 
 
 def _on_the_day(asked: RequestedFilter) -> Q:

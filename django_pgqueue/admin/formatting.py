@@ -16,16 +16,15 @@ from django.utils.translation import gettext as _
 
 from django_pgqueue import registry
 from django_pgqueue.admin.links import Links
-from django_pgqueue.insights.formatting import Ref, Sentence, duration, whole
+from django_pgqueue.insights.formatting import Ref, Sentence, duration, grouped
 from django_pgqueue.insights.history import Entry, entries_of, title_of
 from django_pgqueue.jobs.redaction import Scrub, shown, shown_by_name
 from django_pgqueue.models import Job
-from django_pgqueue.states import NEVER
+from django_pgqueue.states import NEVER, Status
 from django_pgqueue.stored_values import aware
 
 LONGEST_JSON = 50_000  # characters shown
 LONGEST_LINE = 120
-MINUTE = 60
 
 Column = Callable[[Any, Any], str]
 
@@ -48,15 +47,15 @@ def pretty_json(value: Any) -> str:
     """Show JSON indented, big integers and unicode as they are, cut where it gets long."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     if len(text) > LONGEST_JSON:
-        rest = _("… and %(count)s more characters") % {"count": whole(len(text) - LONGEST_JSON)}
+        rest = _("… and %(count)s more characters") % {"count": grouped(len(text) - LONGEST_JSON)}
         text = f"{text[:LONGEST_JSON]}\n{rest}"
     return format_html('<pre class="pgqueue-json">{}</pre>', text)
 
 
 def history(errors: Any) -> str:
     """Show what went wrong in each attempt, the newest first, tracebacks folded."""
-    context = {"entries": [_entry(entry) for entry in reversed(entries_of(errors))]}
-    return render_to_string("admin/django_pgqueue/history.html", context)
+    entries = [_entry(entry) for entry in reversed(entries_of(errors))]
+    return render_to_string("admin/django_pgqueue/history.html", {"entries": entries})
 
 
 def one_line(entry: Any) -> str:
@@ -74,11 +73,6 @@ def capitalize_labels(form: Form) -> None:
         field.label = capfirst(field.label) if field.label else field.label
 
 
-def live(name: str, shown: Any) -> str:
-    """Show what is refreshed by itself where ``live.js`` is on the page."""
-    return format_html('<div data-pgqueue-live="{}">{}</div>', name, shown)
-
-
 def linked(shown: Any, address: str) -> str:
     """Show a link, or no more than its words where there is no address."""
     return format_html('<a href="{}">{}</a>', address, shown) if address else str(shown)
@@ -87,6 +81,11 @@ def linked(shown: Any, address: str) -> str:
 def label(kind: str, words: str) -> str:
     """Show a status or a reason; the stylesheet gives it its colour."""
     return format_html('<span class="pgqueue-label pgqueue-{}">{}</span>', kind, words)
+
+
+def live_status(job: Job) -> str:
+    asked = job.status == Status.RUNNING and job.cancel_requested_at is not None
+    return label(job.status, _("running, asked to stop") if asked else job.get_status_display())
 
 
 def progress(value: Any) -> str:
@@ -102,9 +101,28 @@ def progress(value: Any) -> str:
     return format_html('{}{} {} <span class="pgqueue-quiet">{}</span>', bar, words, message, attempt)
 
 
+def column_of(field: str, description: Any, show: Callable[[Any], str]) -> Column:
+    """Return a display method for a field, as it is shown by a function."""
+
+    @admin.display(description=description)
+    def column(_admin: Any, row: Any) -> str:
+        return show(getattr(row, field))
+
+    return column
+
+
+def live_column(name: str, description: Any, show: Callable[[Any], Any]) -> Column:
+    """Return a display method for a cell that is refreshed by itself where ``live.js`` is on the page."""
+
+    @admin.display(description=description)
+    def column(_admin: Any, row: Any) -> str:
+        return format_html('<div data-pgqueue-live="{} {}">{}</div>', row.pk, name, show(row))
+
+    return column
+
+
 def moment_of(field: str, description: Any) -> Column:
-    """Return a display method for a timestamp on the page of one job."""
-    return _column(field, description, exact_moment)
+    return column_of(field, description, exact_moment)
 
 
 def sentence_of(field: str, description: Any, model: Any = Job) -> Column:
@@ -112,15 +130,16 @@ def sentence_of(field: str, description: Any, model: Any = Job) -> Column:
 
     @admin.display(description=description)
     def column(_admin: Any, row: Any) -> str:
-        meaning, said = model._meta.get_field(field).help_text, _said(getattr(row, field))  # noqa: SLF001 - Django's own idiom
+        meaning = model._meta.get_field(field).help_text  # noqa: SLF001 - Django's own idiom
+        said = _said(getattr(row, field))
         return format_html('{}<div class="help">{}</div>', said, meaning) if meaning else said
 
     return column
 
 
-def json_of(field: str, description: Any) -> Column:
+def pretty_json_of(field: str, description: Any) -> Column:
     """Return a display method for a JSON field on the page of one job, without what is sensitive by its name."""
-    return _column(field, description, lambda value: pretty_json(shown_by_name(value)))
+    return column_of(field, description, lambda value: pretty_json(shown_by_name(value)))
 
 
 def arguments_of(field: str, description: Any) -> Column:
@@ -130,14 +149,6 @@ def arguments_of(field: str, description: Any) -> Column:
     def column(_admin: Any, job: Any) -> str:
         args, kwargs = shown(registry.find(job.task), job.args, job.kwargs)
         return pretty_json(args if field == "args" else kwargs)
-
-    return column
-
-
-def _column(field: str, description: Any, show: Callable[[Any], str]) -> Column:
-    @admin.display(description=description)
-    def column(_admin: Any, job: Any) -> str:
-        return show(getattr(job, field))
 
     return column
 
@@ -187,9 +198,9 @@ TABLES = {"job": ("job", "deadjob", "finishedjob")}  # the first page that the u
 
 
 class Renderer:
-    """Tells sentences to one user. Whatever stands for their parts is text, never markup."""
+    """Renders sentences for one user, with links. What stands for their parts is text, never markup."""
 
-    def __init__(self, links: Links, scrub: Scrub = str) -> None:
+    def __init__(self, links: Links, scrub: Scrub) -> None:
         self.links = links
         self.scrub = scrub
 
@@ -198,16 +209,15 @@ class Renderer:
         return format_html(one.words, "", **parts)  # something to put in, where there is nothing
 
     def ref(self, one: Ref) -> str:
-        words, address = self.scrub(one.words), self.page(one.kind, one.key)
-        if address:
-            return format_html('<a href="{}">{}</a>', address, words)
-        return format_html("<code>{}</code>", words) if one.kind in NAMES else words
+        pages = (self.links.to_row(model, one.key) for model in TABLES.get(one.kind, (one.kind,)))
+        words = self.scrub(one.words)
+        address = next(filter(None, pages), "")
+        if address or one.kind not in NAMES:
+            return linked(words, address)
+        return format_html("<code>{}</code>", words)
 
     def refs(self, many: list[Ref]) -> str:
         return format_html_join(", ", "{}", ((self.ref(one),) for one in many))
-
-    def page(self, kind: str, key: Any) -> str:
-        return next(filter(None, (self.links.to_row(model, key) for model in TABLES.get(kind, (kind,)))), "")
 
     def _part(self, part: Any) -> str:
         if isinstance(part, Ref):
@@ -215,7 +225,7 @@ class Renderer:
         if isinstance(part, list):
             return self.refs(part)
         if isinstance(part, int):
-            return whole(part)
+            return grouped(part)
         if isinstance(part, str):
             return format_html("<bdi>{}</bdi>", self.scrub(part))  # one from right to left turns nothing else round
         return exact_moment(part)

@@ -1,9 +1,8 @@
-"""Forms of schedules and queues, and the latest runs of a schedule."""
+"""Forms of schedules and queues."""
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from django import forms
 from django.conf import settings
@@ -12,25 +11,14 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue import registry
-from django_pgqueue.admin.formatting import capitalize_labels, label, moment
-from django_pgqueue.admin.links import Links
+from django_pgqueue.admin.formatting import capitalize_labels
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.flow.queue_limits import MOST, default_burst
-from django_pgqueue.insights.formatting import duration
-from django_pgqueue.insights.schedule_info import ScheduleRun
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.models import Queue, Schedule
 from django_pgqueue.schedules import periodic
-from django_pgqueue.schedules.manage import recurrence_of
-from django_pgqueue.schedules.recurrence import Recurrence
-from django_pgqueue.states import DEAD, FINISHED, LONGEST_PERIOD_SECONDS, NEVER, CatchUp, label_of
-from django_pgqueue.stored_values import aware
-
-if TYPE_CHECKING:
-    ScheduleModelForm = forms.ModelForm[Schedule]
-    QueueModelForm = forms.ModelForm[Queue]
-else:
-    ScheduleModelForm = QueueModelForm = forms.ModelForm  # generic for the type checker only
+from django_pgqueue.schedules.recurrence import Recurrence, recurrence_of
+from django_pgqueue.states import LONGEST_PERIOD_SECONDS, CatchUp
 
 LONGEST_CRON = 200
 TIMING = {"cron", "every_seconds", "timezone"}
@@ -46,7 +34,6 @@ RATE = {"rate_limit", "rate_period_seconds", "rate_burst"}
 
 
 def json_field(kind: type, example: str, label: Any) -> forms.JSONField:
-    """Return a field for a JSON array or object that may be left empty."""
     return forms.JSONField(
         label=label,
         required=False,
@@ -55,7 +42,7 @@ def json_field(kind: type, example: str, label: Any) -> forms.JSONField:
     )
 
 
-class ScheduleForm(ScheduleModelForm):
+class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for the type checker only
     """Adds or changes a schedule. Fields that a user may not edit are missing."""
 
     cron = forms.CharField(
@@ -91,19 +78,7 @@ class ScheduleForm(ScheduleModelForm):
 
     class Meta:
         model = Schedule
-        fields = [
-            "name",
-            "task",
-            "cron",
-            "every_seconds",
-            "timezone",
-            "args",
-            "kwargs",
-            "options",
-            "jitter_seconds",
-            "catch_up",
-            "catch_up_limit",
-        ]
+        fields = ["name", "task", "every_seconds", "timezone", *EMPTY, *START]
         widgets = {"name": forms.TextInput(attrs={"class": "vTextField"})}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -141,9 +116,7 @@ class ScheduleForm(ScheduleModelForm):
         args, kwargs, options = (self._value(name) for name in EMPTY)
         for name, value, kind in (("args", args, list), ("kwargs", kwargs, dict), ("options", options, dict)):
             if not isinstance(value, kind):
-                self.add_error(
-                    name, _("This is not a JSON array.") if kind is list else _("This is not a JSON object.")
-                )
+                self.add_error(name, NOT[kind])
                 return
         with self._errors_at("args"):
             periodic.check_arguments(task, args, kwargs)
@@ -164,31 +137,20 @@ class ScheduleForm(ScheduleModelForm):
         return self.cleaned_data.get(name) if name in self.fields else getattr(self.instance, name)
 
 
-def is_shown_whole(args: Any, kwargs: Any, shown: Any) -> bool:
-    """Whether nothing of the arguments is hidden from staff, so that they may edit them."""
-    return json.dumps([args, kwargs], sort_keys=True) == json.dumps(list(shown), sort_keys=True)
-
-
 # Limits of a queue
 
 
-class LimitsForm(QueueModelForm):
+def limit_field(label: Any, help_text: Any) -> forms.IntegerField:
+    return forms.IntegerField(label=label, required=False, min_value=1, max_value=MOST, help_text=help_text)
+
+
+class LimitsForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for the type checker only
     """The limits of one queue; what ``limit_queue`` would refuse is refused here, at its field."""
 
-    max_running = forms.IntegerField(
-        label=_("at once"),
-        required=False,
-        min_value=1,
-        max_value=MOST,
-        help_text=_("Maximum jobs running at once, across all workers. Leave empty for no limit."),
+    max_running = limit_field(
+        _("at once"), _("Maximum jobs running at once, across all workers. Leave empty for no limit.")
     )
-    rate_limit = forms.IntegerField(
-        label=_("rate"),
-        required=False,
-        min_value=1,
-        max_value=MOST,
-        help_text=_("Maximum jobs started in each period. Leave empty for no limit."),
-    )
+    rate_limit = limit_field(_("rate"), _("Maximum jobs started in each period. Leave empty for no limit."))
     rate_period_seconds = forms.FloatField(
         label=_("period"),
         required=False,
@@ -196,14 +158,9 @@ class LimitsForm(QueueModelForm):
         max_value=LONGEST_PERIOD_SECONDS,
         help_text=_("Seconds per rate period. Default: 1."),
     )
-    rate_burst = forms.IntegerField(
-        label=_("burst"),
-        required=False,
-        min_value=1,
-        max_value=MOST,
-        help_text=_(
-            "Maximum jobs of the rate that start at once. Default: what the rate gives in a fifth of a second."
-        ),
+    rate_burst = limit_field(
+        _("burst"),
+        _("Maximum jobs of the rate that start at once. Default: what the rate gives in a fifth of a second."),
     )
 
     class Meta:
@@ -229,46 +186,3 @@ class LimitsForm(QueueModelForm):
             if cleaned[name] is not None:
                 self.add_error(name, _("This belongs to a rate, and there is none."))
         return cleaned
-
-
-# Latest runs of a schedule
-
-MODELS = {DEAD: "deadjob", FINISHED: "finishedjob"}
-
-
-class RunRow(NamedTuple):
-    """One job of a schedule, as its page tells of it."""
-
-    id: int
-    page: str
-    due: str
-    outcome: str
-    error: str
-    waited: str
-    took: str
-    attempts: int
-
-
-def run_rows(runs: Iterable[ScheduleRun], links: Links) -> list[RunRow]:
-    """Return what is told of the jobs of a schedule."""
-    return [_told(run, links) for run in runs]
-
-
-def page_of_job(job_id: int, status: str, links: Links) -> str:
-    """Return where the page of a job is, by what became of it."""
-    return links.to_row(MODELS.get(status, "job"), job_id)
-
-
-def _told(run: ScheduleRun, links: Links) -> RunRow:
-    has_started = aware(run.started_at) != NEVER
-    waited = max((run.started_at - run.run_at).total_seconds(), 0.0) if has_started else None
-    return RunRow(
-        id=run.id,
-        page=page_of_job(run.id, run.status, links),
-        due=moment(run.run_at),
-        outcome=label(run.reason or run.status, label_of(run.status, run.reason)),
-        error=run.error or "",
-        waited="-" if waited is None else duration(waited),
-        took="-" if run.run_seconds is None else duration(run.run_seconds),
-        attempts=run.attempts,
-    )

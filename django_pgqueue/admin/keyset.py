@@ -4,22 +4,19 @@ A page begins behind the last row of the page before: behind its key, which stan
 by counting it off. Where a filter has no index, a stated window of rows is looked through along one that there is.
 """
 
+import datetime as dt
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from django.core.exceptions import BadRequest
 from django.db.models import BooleanField, Q, QuerySet, TextField
 from django.db.models.expressions import RawSQL
 from django.utils.dateparse import parse_datetime
 
 WINDOW = 100_000  # rows read at most for what no index finds
-
 LONGEST_CURSOR = 1000  # characters
-
-LARGEST_ID = 2**63 - 1
 
 
 class BadCursor(ValueError):  # noqa: N818 - reads as what it is
@@ -27,23 +24,27 @@ class BadCursor(ValueError):  # noqa: N818 - reads as what it is
 
 
 class KeyColumn(NamedTuple):
-    """One part of a key."""
-
     sql: str
     cast: str
     is_valid: Callable[[str], bool]
 
 
-def _is_integer(text: str) -> bool:
+def is_integer(text: str) -> bool:
+    """Whether a column of 64 bits can have it."""
     return re.fullmatch(r"-?\d{1,19}", text, re.ASCII) is not None and abs(int(text)) < 2**63
 
 
-def _is_instant(text: str) -> bool:
+def instant_of(text: str) -> dt.datetime | None:
+    """Read an instant with its zone: an id such as 20260101 could be read as a day, too."""
     try:
         at = parse_datetime(text)
     except ValueError:
-        return False
-    return at is not None and at.tzinfo is not None
+        return None
+    return at if at is not None and at.tzinfo is not None else None
+
+
+def _is_instant(text: str) -> bool:
+    return instant_of(text) is not None
 
 
 def _is_text(text: str) -> bool:
@@ -55,32 +56,33 @@ def _is_place(text: str) -> bool:
     return re.fullmatch(r"\(\d{1,9},\d{1,5}\)", text, re.ASCII) is not None and int(text[1:-1].split(",")[1]) < 2**15
 
 
-ID = KeyColumn("id", "bigint", _is_integer)
-QUEUE = KeyColumn("queue", "text", _is_text)
-RUN_AT = KeyColumn("run_at", "timestamptz", _is_instant)
-DIED_AT = KeyColumn("died_at", "timestamptz", _is_instant)
-PRIORITY = KeyColumn("(-priority)", "smallint", lambda text: re.fullmatch(r"-?\d{1,3}", text, re.ASCII) is not None)
-WORKER = KeyColumn("worker_id", "bigint", _is_integer)
-CONCURRENCY_KEY = KeyColumn("concurrency_key", "text", _is_text)
-
-# Entries of an index that are equal stand in it in the order of their rows' places; no index need have the id for it.
-# Source: https://www.postgresql.org/docs/current/btree.html#BTREE-DEDUPLICATION
-PLACE = KeyColumn("ctid", "tid", _is_place)
+COLUMNS = {
+    "id": KeyColumn("id", "bigint", is_integer),
+    "queue": KeyColumn("queue", "text", _is_text),
+    "run_at": KeyColumn("run_at", "timestamptz", _is_instant),
+    "died_at": KeyColumn("died_at", "timestamptz", _is_instant),
+    "priority": KeyColumn(
+        "(-priority)", "smallint", lambda text: re.fullmatch(r"-?\d{1,3}", text, re.ASCII) is not None
+    ),
+    "worker_id": KeyColumn("worker_id", "bigint", is_integer),
+    "concurrency_key": KeyColumn("concurrency_key", "text", _is_text),
+    # Entries of an index that are equal stand in it in the order of their rows' places; no index need have the id for
+    # it. Source: https://www.postgresql.org/docs/current/btree.html#BTREE-DEDUPLICATION
+    "ctid": KeyColumn("ctid", "tid", _is_place),
+}
 
 
 @dataclass(frozen=True)
 class IndexOrder:
-    """The order of an index, which is that of a list.
+    """The order of an index, which is that of a list."""
 
-    Attributes:
-        columns: no two rows have the same values in all of them.
-        order: the same for ``order_by``, up to the place of the row.
-        is_descending: whether all of them descend.
-    """
+    names: tuple[str, ...]  # of COLUMNS; no two rows have the same values in all of them
+    order: tuple[Any, ...]  # the same for ``order_by``, up to the place of the row
+    is_descending: bool = False  # all of them are
 
-    columns: tuple[KeyColumn, ...]
-    order: tuple[Any, ...]
-    is_descending: bool = False
+    @property
+    def columns(self) -> list[KeyColumn]:
+        return [COLUMNS[name] for name in self.names]
 
     def keyed(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         parts = ", ".join(f"({column.sql})::text" for column in self.columns)
@@ -103,7 +105,7 @@ class IndexOrder:
             values = json.loads(cursor) if len(cursor) <= LONGEST_CURSOR else None
         except ValueError as error:
             raise BadCursor from error
-        if not isinstance(values, list) or len(values) != len(self.columns):
+        if not isinstance(values, list) or len(values) != len(self.names):
             raise BadCursor
         for one, column in zip(values, self.columns, strict=True):
             if not isinstance(one, str) or not column.is_valid(one):
@@ -117,24 +119,17 @@ class IndexOrder:
         return RawSQL(f"({columns}) {operator} ({marks})", tuple(values), BooleanField())  # noqa: S611
 
 
-NEWEST = IndexOrder((ID,), ("-id",), is_descending=True)
+NEWEST = IndexOrder(("id",), ("-id",), is_descending=True)
 
 
 @dataclass(frozen=True)
 class Route:
-    """One way to read a list.
-
-    Attributes:
-        along: its order.
-        base: what the index of that order finds.
-        rest: the condition of what it does not find, and is looked for in a window. None: there is no such thing.
-        shown: whether a row that was found may be; sees ``pk``, ``task``, ``args`` and ``kwargs``. None: all may.
-    """
+    """One way to read a list."""
 
     along: IndexOrder
-    base: Q
-    rest: Q | None = None
-    shown: Callable[[Any], bool] | None = None
+    base: Q  # what the index of that order finds
+    rest: Q | None = None  # the condition of what it does not find, and is looked for in a window
+    shown: Callable[[Any], bool] | None = None  # sees ``pk``, ``task``, ``args`` and ``kwargs``; None: all may be shown
 
 
 class Window(NamedTuple):
@@ -168,11 +163,9 @@ def window_of(rows: QuerySet[Any], along: IndexOrder, below: str) -> Window | No
 
 
 class KeysetPage(NamedTuple):
-    """A page of a list."""
-
-    rows: list[Any]
-    previous: str | None  # key before which the page before ends; None: this is the first
-    next: str | None  # key behind which the next begins; None: this is the last
+    rows: list[Any]  # with their ``cursor_key``
+    has_previous: bool
+    has_next: bool
 
 
 LAST = "last"  # in place of a key: the end of the list
@@ -188,27 +181,7 @@ def page_of(rows: QuerySet[Any], along: IndexOrder, size: int, *, after: str = "
     if before:
         found = list((rows if before == LAST else rows.filter(along.before(before))).reverse()[: size + 1])[::-1]
         if len(found) > size:
-            return _page(found[1:], has_previous=True, has_next=before != LAST)
+            return KeysetPage(found[1:], has_previous=True, has_next=before != LAST)
         after = ""  # so few that it is the first page, and that is shown whole
     found = list((rows.filter(along.behind(after)) if after else rows)[: size + 1])
-    return _page(found[:size], has_previous=bool(after), has_next=len(found) > size)
-
-
-def _page(rows: list[Any], *, has_previous: bool, has_next: bool) -> KeysetPage:
-    if not rows:
-        return KeysetPage([], None, None)
-    return KeysetPage(rows, rows[0].cursor_key if has_previous else None, rows[-1].cursor_key if has_next else None)
-
-
-# Job ids from a request
-
-
-def job_ids(texts: Iterable[str]) -> list[int]:
-    """Return the ids that stand in a request, each once; BadRequest where no job has such an id."""
-    try:
-        ids = list(dict.fromkeys(map(int, texts)))
-    except ValueError as error:
-        raise BadRequest(f"A job's id is a number: {error}.") from error
-    if any(not -LARGEST_ID <= job_id <= LARGEST_ID for job_id in ids):
-        raise BadRequest("A job's id has 64 bits.")
-    return ids
+    return KeysetPage(found[:size], has_previous=bool(after and found), has_next=len(found) > size)

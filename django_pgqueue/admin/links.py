@@ -27,9 +27,6 @@ class Links:
         address = self._to(model, "changelist")
         return f"{address}?{urlencode(chosen)}" if address and chosen else address
 
-    def to_jobs(self, status: str, queue: str = "") -> str:
-        return self.to_list("job", status=status, queue=queue)
-
     def to_causes(self) -> str:
         return self._to("deadjob", "causes")
 
@@ -45,20 +42,22 @@ class Links:
             return ""  # a project's own site that has registered less
 
 
-# Breadcrumbs
-
 ARE_LISTED = django.VERSION >= (6, 1)  # the path is a list from then on; the stylesheet knows no other
 
 
-def crumbs(site: AdminSite, opts: Any, *way: tuple[Any, str]) -> str:
-    """Return the path above a page as markup; ``way``: names and addresses behind the list, the last one needs none."""
+def crumbs(site: AdminSite, opts: Any, *trail: tuple[Any, str]) -> str:
+    """Return the path above a page as markup.
+
+    Args:
+        trail: names and addresses behind the list; the last one needs no address.
+    """
     app = reverse("admin:app_list", args=[opts.app_label], current_app=site.name)
     list_address = reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist", current_app=site.name)
     steps: tuple[tuple[Any, str], ...] = (
         (_("Home"), reverse("admin:index", current_app=site.name)),
         (opts.app_config.verbose_name, app),
         (capfirst(opts.verbose_name_plural), list_address),
-        *way,
+        *trail,
     )
     context = {"steps": steps[:-1], "here": steps[-1][0], "are_listed": ARE_LISTED}
     return render_to_string("admin/django_pgqueue/crumbs.html", context)

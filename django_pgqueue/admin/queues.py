@@ -1,5 +1,5 @@
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.contrib import admin
 from django.core.exceptions import BadRequest
@@ -9,11 +9,10 @@ from django.utils.html import format_html
 from django.utils.translation import gettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.actions import AdminAction
-from django_pgqueue.admin.base import NUL, ActingAdmin
-from django_pgqueue.admin.changelist import CappedPaginator, JobList
+from django_pgqueue.admin.actions import NUL, ActionsAdmin, AdminAction
+from django_pgqueue.admin.base import ReadOnlyAdmin
 from django_pgqueue.admin.charts import STYLES, throughput_chart
-from django_pgqueue.admin.formatting import label, linked, live, moment_of
+from django_pgqueue.admin.formatting import Column, label, linked, live_column, moment_of
 from django_pgqueue.admin.forms import RATE, LimitsForm
 from django_pgqueue.admin.links import Links
 from django_pgqueue.admin.row_actions import PAUSE_QUEUES, RESUME_QUEUES
@@ -24,10 +23,19 @@ from django_pgqueue.flow.queue_limits import UNCHANGED, limit_queue
 from django_pgqueue.insights import throughput
 from django_pgqueue.insights.bounded import bounded
 from django_pgqueue.insights.formatting import brief, duration
-from django_pgqueue.insights.overview import PAUSED, limits_of, lines_of, paces, pause_of
+from django_pgqueue.insights.overview import (
+    PAUSED,
+    BoundedCount,
+    QueueLine,
+    QueuePace,
+    limits_of,
+    lines_of,
+    paces,
+    pause_of,
+)
 from django_pgqueue.insights.throughput import LATE
 from django_pgqueue.models import Queue
-from django_pgqueue.states import LONGEST_QUEUE, Status
+from django_pgqueue.states import LONGEST_QUEUE
 
 NUMBERS = ("queued", "scheduled", "waiting", "running", "dead")
 PACE = ("oldest", "empty_in", "p95_wait", "workers")
@@ -36,23 +44,67 @@ TILES = (*NUMBERS, *PACE[:-1], "p95_run", *PACE[-1:])
 MOST_NEW = 100  # queues without a row that the list names
 
 
+class Cell(NamedTuple):
+    """A number, and the list that shows what was counted."""
+
+    text: str
+    address: str = ""
+    kind: str = ""  # for the stylesheet: bad, warning
+    note: str = ""
+    label: str = ""  # of a tile
+
+
+def cells_of(line: QueueLine, pace: QueuePace, links: Links) -> dict[str, Cell]:
+    """Return the figures of a queue that the list of queues shows, and the overview."""
+    return {
+        **{status: jobs_cell(getattr(line, status), links, status, line.name) for status in NUMBERS[:-1]},
+        "dead": Cell(str(line.dead), links.to_list("deadjob", queue=line.name) if line.dead.value else ""),
+        "oldest": Cell("-" if line.oldest_seconds is None else brief(line.oldest_seconds)),
+        "empty_in": _empty_in(line, pace),
+        "wait": _share(pace.hour.wait_seconds(LATE)),
+        "run": _share(pace.hour.run_seconds(LATE)),
+        "workers": Cell(str(line.workers), links.to_list("worker"), "bad" if line.is_unserved else ""),
+    }
+
+
+def jobs_cell(number: BoundedCount, links: Links, status: str, queue: str = "") -> Cell:
+    return Cell(str(number), links.to_list("job", status=status, queue=queue) if number.may_be_some else "")
+
+
+def _empty_in(line: QueueLine, pace: QueuePace) -> Cell:
+    if not line.queued.value:
+        return Cell("-")
+    if pace.empty_in_seconds is None:
+        return Cell(gettext("paused")) if line.is_paused else Cell(gettext("stalled"), kind="warning")
+    return Cell(brief(pace.empty_in_seconds))
+
+
+def _share(seconds: float | None) -> Cell:
+    return Cell("-" if seconds is None else duration(seconds))
+
+
+def figure(name: str, description: Any) -> Column:
+    """Return a display method for one of the cells of a queue."""
+    return live_column(name, description, lambda queue: linked(queue.cells[name].text, queue.cells[name].address))
+
+
+def _state(queue: Any) -> str:
+    if not queue.is_paused:
+        return label("running", pgettext("a queue is", "open"))
+    words = label("paused", gettext("paused")), pause_of(queue)
+    return format_html('{} <span class="pgqueue-quiet">{}</span>', *words)
+
+
 @admin.register(Queue)
-class QueueAdmin(ActingAdmin):
+class QueueAdmin(ReadOnlyAdmin, ActionsAdmin):
     """Queues: how many jobs they have, who has paused them and why, how they are limited."""
 
-    form = LimitsForm  # type: ignore[assignment]  # generic for the type checker only
+    form = LimitsForm
     actions = (PAUSE_QUEUES, RESUME_QUEUES)
     named_by = ()
-    heavy: tuple[str, ...] = ()
     list_display = ("name", "state", *NUMBERS, *PACE, "limits")
     search_fields = ("name",)
     ordering = ("name",)
-    sortable_by = ()
-    paginator = CappedPaginator
-    list_per_page = 100
-    list_max_show_all = 100
-    show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER
     fieldsets = (
         (None, {"fields": ("name", "state", "created_time")}),
         (_("Limits"), {"fields": ("max_running", "rate_limit", "rate_period_seconds", "rate_burst")}),
@@ -64,19 +116,9 @@ class QueueAdmin(ActingAdmin):
 
     created_time = moment_of("created_at", _("first seen"))
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Limits are changed by those who see queues and may pause them."""
         return self.may(request, PAUSE_QUEUES.permission)
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        names = (f"{self.opts.app_label}.{right}_queue" for right in ("view", "change"))
-        return any(map(request.user.has_perm, names))
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     def keys(self, texts: Iterable[str]) -> list[str]:
         names = list(dict.fromkeys(texts))
@@ -101,35 +143,28 @@ class QueueAdmin(ActingAdmin):
         queue.is_paused = False
         return queue
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:
-        return JobList
-
     def get_changelist_instance(self, request: HttpRequest) -> Any:
-        changelist = super().get_changelist_instance(request)
-        links = Links(request, self.admin_site)
+        changelist, links = super().get_changelist_instance(request), self.links(request)
         new = CallerConnection().rows(statement("unregistered_queues"), {"limit": MOST_NEW})
         changelist.new_queues = [(name, links.to_row("queue", name)) for (name,) in sorted(new)]
-        for queue in changelist.result_list:
-            queue.links = links
         return changelist
 
-    def complete(self, queues: list[Any]) -> None:
-        alias = conf.database
-        lines = {line.name: line for line in lines_of([queue.name for queue in queues], alias)}
-        pace = paces(lines.values(), alias)
+    def complete(self, queues: list[Any], links: Links) -> None:
+        lines = lines_of([queue.name for queue in queues], conf.database)
+        pace = paces(lines, conf.database)
+        cells = {line.name: cells_of(line, pace[line.name], links) for line in lines}
         for queue in queues:
-            queue.line, queue.pace = lines[queue.name], pace[queue.name]
+            queue.cells = cells[queue.name]
 
-    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        if queue := kwargs.get("obj"):
-            queue.links = Links(request, self.admin_site)
-            with bounded():
-                self.complete([queue])
-                series = throughput.per_minute(conf.database, queue=queue.name)[:-1]
-            shown = (getattr(self, name) for name in TILES)
-            context["tiles"] = [(column.short_description, column(queue)) for column in shown]
-            context["charts"] = throughput_chart(series, name="hour", span=gettext("last hour"), minutes=1)
-        return super().render_change_form(request, context, *args, **kwargs)
+    def context_of(self, request: HttpRequest, queue: Any) -> dict[str, Any]:
+        with bounded():
+            self.complete([queue], self.links(request))
+            series = throughput.per_minute(conf.database, queue=queue.name)[:-1]
+        columns = [getattr(self, name) for name in TILES]
+        return super().context_of(request, queue) | {
+            "tiles": [(column.short_description, column(queue)) for column in columns],
+            "charts": throughput_chart(series, name="hour", span=gettext("last hour"), minutes=1),
+        }
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's
         """Set the limits as ``limit_queue`` does, which also tells the workers; tokens stay where the rate does."""
@@ -143,66 +178,18 @@ class QueueAdmin(ActingAdmin):
             database=conf.database,
         )
 
-    @admin.display(description=_("state"))
-    def state(self, queue: Any) -> str:
-        if not queue.is_paused:
-            return live(f"{queue.name} state", label("running", pgettext("a queue is", "open")))
-        words = label("paused", gettext("paused")), pause_of(queue)
-        return live(f"{queue.name} state", format_html('{} <span class="pgqueue-quiet">{}</span>', *words))
-
-    @admin.display(description=_("queued"))
-    def queued(self, queue: Any) -> str:
-        return self._number(queue, "queued", queue.links.to_jobs(Status.QUEUED, queue.name))
-
-    @admin.display(description=_("scheduled"))
-    def scheduled(self, queue: Any) -> str:
-        return self._number(queue, "scheduled", queue.links.to_jobs(Status.SCHEDULED, queue.name))
-
-    @admin.display(description=_("waiting"))
-    def waiting(self, queue: Any) -> str:
-        return self._number(queue, "waiting", queue.links.to_jobs(Status.WAITING, queue.name))
-
-    @admin.display(description=_("running"))
-    def running(self, queue: Any) -> str:
-        return self._number(queue, "running", queue.links.to_jobs(Status.RUNNING, queue.name))
-
-    @admin.display(description=_("dead"))
-    def dead(self, queue: Any) -> str:
-        return self._number(queue, "dead", queue.links.to_list("deadjob", queue=queue.name))
-
-    @admin.display(description=_("oldest"))
-    def oldest(self, queue: Any) -> str:
-        return self._duration(queue, "oldest", queue.line.oldest_seconds)
-
-    @admin.display(description=_("time to empty"))
-    def empty_in(self, queue: Any) -> str:
-        if queue.line.queued.value and queue.pace.drain_seconds is None:
-            words = gettext("paused") if queue.is_paused else gettext("stalled")
-            return live(f"{queue.name} drain", words)
-        return self._duration(queue, "drain", queue.pace.drain_seconds or None)
-
-    @admin.display(description=_("p95 wait"))
-    def p95_wait(self, queue: Any) -> str:
-        return self._share(queue, "wait", queue.pace.hour.wait_seconds(LATE))
-
-    @admin.display(description=_("p95 run"))
-    def p95_run(self, queue: Any) -> str:
-        return self._share(queue, "run", queue.pace.hour.run_seconds(LATE))
-
-    @admin.display(description=_("workers"))
-    def workers(self, queue: Any) -> str:
-        return live(f"{queue.name} workers", linked(queue.line.workers, queue.links.to_list("worker")))
+    state = live_column("state", _("state"), _state)
+    queued = figure("queued", _("queued"))
+    scheduled = figure("scheduled", _("scheduled"))
+    waiting = figure("waiting", _("waiting"))
+    running = figure("running", _("running"))
+    dead = figure("dead", _("dead"))
+    oldest = figure("oldest", _("oldest"))
+    empty_in = figure("empty_in", _("time to empty"))
+    p95_wait = figure("wait", _("p95 wait"))
+    p95_run = figure("run", _("p95 run"))
+    workers = figure("workers", _("workers"))
 
     @admin.display(description=_("limits"))
     def limits(self, queue: Queue) -> str:
         return limits_of(queue) or "-"
-
-    def _number(self, queue: Any, name: str, address: str) -> str:
-        number = getattr(queue.line, name)
-        return live(f"{queue.name} {name}", linked(number, address if number.may_be_some else ""))
-
-    def _share(self, queue: Any, name: str, seconds: float | None) -> str:
-        return live(f"{queue.name} {name}", "-" if seconds is None else duration(seconds))
-
-    def _duration(self, queue: Any, name: str, seconds: float | None) -> str:
-        return live(f"{queue.name} {name}", "-" if seconds is None else brief(seconds))

@@ -6,29 +6,25 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
+from django.contrib.admin.models import ADDITION, CHANGE
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db import router, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue import registry
-from django_pgqueue.admin.actions import ActionsAdmin
-from django_pgqueue.admin.formatting import pretty_json
+from django_pgqueue.admin.actions import ActionsAdmin, audited
+from django_pgqueue.admin.formatting import linked, pretty_json
 from django_pgqueue.admin.job_page import go_where_it_is
-from django_pgqueue.admin.links import Links, crumbs
+from django_pgqueue.admin.links import crumbs
 from django_pgqueue.admin.row_actions import field_of
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.jobs.actions import PRIORITY, PURGE, purge
 from django_pgqueue.jobs.redaction import in_errors, shown
 from django_pgqueue.jobs.retry_with import (
-    Masked,
     Misplaced,
     RetryRefused,
     RetryWithResult,
@@ -42,7 +38,7 @@ from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.options import Keys
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.states import LONGEST_QUEUE
-from django_pgqueue.stored_values import Unreadable, is_whole
+from django_pgqueue.stored_values import is_whole
 
 KINDS: dict[str, type] = {"args": list, "kwargs": dict}
 EXAMPLES = {"args": '[17, "x"]', "kwargs": '{"order_id": 17}'}
@@ -56,13 +52,7 @@ def _json_field(label: Any, help_text: Any) -> forms.CharField:
 
 
 class RetryForm(forms.Form):
-    """Arguments as JSON, without what is sensitive in them; queue, priority, and what becomes of the dead job.
-
-    Attributes:
-        changed: the arguments with the sensitive values put back, once the form is valid.
-        keys: those of the new job, likewise.
-        form: a random text, by which a form that is sent twice is known again.
-    """
+    """Arguments as JSON, without what is sensitive in them; queue, priority, and what becomes of the dead job."""
 
     args = _json_field(_("Positional arguments"), _("A JSON array, in the order of the parameters."))
     kwargs = _json_field(_("Keyword arguments"), _("A JSON object of names and values."))
@@ -73,11 +63,13 @@ class RetryForm(forms.Form):
         required=False,
         help_text=_("Remove it for good. Otherwise it stays among the dead jobs, with a note of the new one."),
     )
-    form = forms.CharField(max_length=64, widget=forms.HiddenInput)
+    form = forms.CharField(max_length=64, widget=forms.HiddenInput)  # random; tells a form that is sent twice
 
     def __init__(self, task: TaskDefinition, dead: DeadJob, data: Any = None, *, may_remove: bool) -> None:
         self.task = task
         self.dead = dead
+        self.masked = masked(task, dead.args, dead.kwargs)
+        # Once the form is valid: the arguments with the sensitive values put back, and the keys of the new job.
         self.changed: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
         self.keys = Keys(dead.unique_key, dead.concurrency_key, dead.fair_key)
         initial = {
@@ -90,10 +82,6 @@ class RetryForm(forms.Form):
         super().__init__(data, initial=initial)
         if not may_remove:
             del self.fields["removes"]
-
-    @cached_property
-    def masked(self) -> Masked:
-        return masked(self.task, self.dead.args, self.dead.kwargs)
 
     def clean_args(self) -> Any:
         return self._value("args")
@@ -177,9 +165,9 @@ def retry_view(admin: ActionsAdmin, request: HttpRequest, object_id: str) -> Htt
     if dead is None:
         return go_where_it_is(admin, request, object_id)
     task = registry.find(dead.task)
-    is_whole_call = isinstance(dead.args, list) and isinstance(dead.kwargs, dict) and is_whole([dead.args, dead.kwargs])
-    if task is None or not is_whole_call:
-        return _page(admin, request, dead, {"problem": _problem(dead, task)})
+    problem = _problem(dead, task)
+    if task is None or problem:
+        return _page(admin, request, dead, {"problem": problem})
     form = RetryForm(task, dead, request.POST if request.method == "POST" else None, may_remove=may_remove)
     if "back" in request.POST or not form.is_valid():
         return _page(admin, request, dead, {"form": form})
@@ -188,44 +176,28 @@ def retry_view(admin: ActionsAdmin, request: HttpRequest, object_id: str) -> Htt
     return _retry(admin, request, form)
 
 
-def _problem(dead: DeadJob, task: Any) -> str:
+def _problem(dead: DeadJob, task: TaskDefinition | None) -> str:
+    """Return why its arguments cannot be changed; empty where they can."""
     if task is None:
         return gettext(
             "This code does not know the task %(task)s, so its parameters are not known. Deploy the code "
             "that has it, or add the name to the aliases of the task it is now."
         ) % {"task": dead.task}
-    if (
-        isinstance(dead.args, Unreadable)
-        or isinstance(dead.kwargs, Unreadable)
-        or not is_whole([dead.args, dead.kwargs])
-    ):
+    if not is_whole([dead.args, dead.kwargs]):
         return gettext(
             "Its arguments cannot be read: a number is too long, or they are nested too deeply. Enqueue it anew."
         )
-    return gettext(
-        "Its arguments are no JSON array and JSON object: there is nothing here to be changed. Enqueue it anew."
-    )
+    if not isinstance(dead.args, list) or not isinstance(dead.kwargs, dict):
+        return gettext(
+            "Its arguments are no JSON array and JSON object: there is nothing here to be changed. Enqueue it anew."
+        )
+    return ""
 
 
 def _page(admin: ActionsAdmin, request: HttpRequest, dead: DeadJob, more: dict[str, Any]) -> HttpResponse:
-    context = {
-        **admin.admin_site.each_context(request),
-        "title": gettext("Retry with changed arguments"),
-        "crumbs": crumbs(
-            admin.admin_site,
-            admin.opts,
-            (str(dead), admin.address("change", dead.pk)),
-            (gettext("Retry with changed arguments"), ""),
-        ),
-        "subtitle": str(dead),
-        "opts": admin.opts,
-        "media": admin.media,
-        "dead": dead,
-        "back": admin.address("change", dead.pk),
-        **more,
-    }
-    request.current_app = admin.admin_site.name
-    return TemplateResponse(request, "admin/django_pgqueue/retry.html", context)
+    title, back = gettext("Retry with changed arguments"), admin.address("change", dead.pk)
+    trail = crumbs(admin.admin_site, admin.opts, (str(dead), back), (title, ""))
+    return admin.page(request, "retry", title, crumbs=trail, subtitle=str(dead), dead=dead, back=back, **more)
 
 
 def _changes(form: RetryForm) -> list[tuple[str, str, str]]:
@@ -242,13 +214,11 @@ def _changes(form: RetryForm) -> list[tuple[str, str, str]]:
 
 def _retry(admin: ActionsAdmin, request: HttpRequest, form: RetryForm) -> HttpResponse:
     dead, said, by = form.dead, form.cleaned_data, request.user.get_username()
-    args, kwargs = form.changed
-    with transaction.atomic(using=conf.database), transaction.atomic(using=router.db_for_write(LogEntry)):
+    with audited(request) as log:
         retried = retry_with(
             dead.pk,
             form.task,
-            args,
-            kwargs,
+            *form.changed,
             keys=form.keys,
             queue=said["queue"],
             priority=said["priority"],
@@ -258,24 +228,19 @@ def _retry(admin: ActionsAdmin, request: HttpRequest, form: RetryForm) -> HttpRe
         )
         if retried.id is not None:
             is_gone = said.get("removes", False) and bool(purge([dead.pk], by=by, database=conf.database))
-            _log(request, dead, Job(pk=retried.id, task=form.task.name), is_gone=is_gone)
+            entry = f"Retried with changed arguments as job {retried.id}{', and purged' if is_gone else ''}."
+            log([dead], CHANGE, entry)
+            new = Job(pk=retried.id, task=form.task.name)
+            log([new], ADDITION, f"Retried with changed arguments from job {dead.pk}.")
     if retried.id is None:
         return _refuse(admin, request, form, retried)
     words = gettext("Job {new} was enqueued in place of the dead job {old}, which stays where it is.")
     if is_gone:
         words = gettext("Job {new} was enqueued in place of the dead job {old}, which was purged.")
-    admin.message_user(
-        request, format_html(words, new=_link(admin, request, retried.id), old=dead.pk), messages.SUCCESS
-    )
-    address = Links(request, admin.admin_site).to_row("job", retried.id)
+    address = admin.links(request).to_row("job", retried.id)
+    told = format_html(words, new=linked(retried.id, address), old=dead.pk)
+    admin.message_user(request, told, messages.SUCCESS)
     return HttpResponseRedirect(address or admin.address("changelist"))
-
-
-def _log(request: HttpRequest, dead: DeadJob, new: Job, *, is_gone: bool) -> None:
-    words = f"Retried with changed arguments as job {new.pk}{', and purged' if is_gone else ''}."
-    said = [(dead, CHANGE, words), (new, ADDITION, f"Retried with changed arguments from job {dead.pk}.")]
-    for row, flag, message in said:
-        LogEntry.objects.log_actions(request.user.pk, [row], flag, message, single_object=True)  # type: ignore[call-overload]
 
 
 def _refuse(admin: ActionsAdmin, request: HttpRequest, form: RetryForm, retried: RetryWithResult) -> HttpResponse:
@@ -291,13 +256,8 @@ def _refuse(admin: ActionsAdmin, request: HttpRequest, form: RetryForm, retried:
             "Another session is just changing the dead job. Nothing was enqueued; try again."
         ),
     }[retried.refused or RetryRefused.CHANGING]
-    told = format_html(words, job=_link(admin, request, retried.other))
+    told = format_html(words, job=linked(retried.other, admin.links(request).to_row("job", retried.other)))
     if retried.refused is RetryRefused.ALREADY:
         admin.message_user(request, told, messages.WARNING)
         return HttpResponseRedirect(admin.address("change", dead.pk))
     return _page(admin, request, dead, {"form": form, "problem": told})
-
-
-def _link(admin: ActionsAdmin, request: HttpRequest, job_id: int | None) -> str:
-    address = Links(request, admin.admin_site).to_row("job", job_id)
-    return format_html('<a href="{}">{}</a>', address, job_id) if address else str(job_id or "")

@@ -3,7 +3,7 @@
 import datetime as dt
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any
 
 from django import forms
@@ -16,25 +16,41 @@ from django.utils.translation import ngettext_lazy
 from django_pgqueue.admin.actions import AdminAction, Change
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.flow.queue_limits import pause_queue, resume_queue
+from django_pgqueue.insights.formatting import MODELS
 from django_pgqueue.insights.overview import lines_of
-from django_pgqueue.jobs.actions import ACTIONS, PURGE, Action, JobChange, Param, Params, why_skipped
+from django_pgqueue.jobs.actions import ACTIONS, MESSAGES, PURGE, Action, Param, Params
 from django_pgqueue.jobs.leases import request_stop
 from django_pgqueue.jobs.search import Source
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Queue, Schedule, Worker
+from django_pgqueue.models import Queue, Schedule, Worker
 from django_pgqueue.schedules.manage import pause_schedules, restore_schedules, resume_schedules, run_schedules
 
 LONGEST_REASON = 1000
 MOST_MINUTES = 366 * 24 * 60
 
 GONE = _("not here any more")
+CHANGING = _("changed by another session meanwhile; try again")
+
+
+def _explains(
+    model: type[Model], done: dict[str, Any], words: Any, *, changing: Any = CHANGING, gone: Any = GONE
+) -> Callable[[Collection[Any], str], Counter[Any]]:
+    """Return what counts the rows of which ``done`` holds already, the others that are there, and the rest."""
+
+    def explain(keys: Collection[Any], alias: str) -> Counter[Any]:
+        there = model._default_manager.using(alias).filter(pk__in=keys)  # noqa: SLF001 - Django's own idiom
+        already, count = there.filter(**done).count(), there.count()
+        reasons = Counter({words: already})
+        reasons[changing] += count - already
+        reasons[gone] += len(keys) - count
+        return +reasons
+
+    return explain
+
 
 # Jobs
 
-MODELS: dict[Source, type[Model]] = {Source.LIVE: Job, Source.DEAD: DeadJob, Source.FINISHED: FinishedJob}
-
 
 def field_of(param: Param) -> forms.Field:
-    """Return the form field of what an action needs."""
     if param.value_type is str:
         return forms.CharField(label=capfirst(param.label), max_length=param.highest)
     return forms.IntegerField(
@@ -43,30 +59,31 @@ def field_of(param: Param) -> forms.Field:
 
 
 class ParamForm(forms.Form):
-    """What an action on jobs needs."""
-
     def __init__(self, param: Param, data: Any = None) -> None:
         super().__init__(data)
         self.fields[param.name] = field_of(param)
 
 
 def _perform(action: Action, ids: Collection[int], by: str, alias: str, params: Params) -> list[Change]:
-    before: list[Model] = []
+    before: dict[int, Model] = {}
     if action.name == PURGE.name:  # the log names what is not there any more
         rows = MODELS[action.source]._default_manager.using(alias)  # noqa: SLF001 - Django's own idiom
-        before = list(rows.only("pk", "task").filter(pk__in=ids))
+        before = rows.only("pk", "task").in_bulk(ids)
     done = action.change(list(ids), by=by, params=params, where=alias)
-    return [_change(action, change, list(changed), params, before) for change, changed in done.items()]
-
-
-def _change(action: Action, change: JobChange, ids: list[int], params: Params, before: Sequence[Model]) -> Change:
-    there, entry = set(ids), f"{change.words.format(**params)}."
-    rows = None if change.source else [row for row in before if row.pk in there]
-    return Change(MODELS[change.source or action.source], ids, entry, change.message, rows=rows)
+    return [
+        Change(
+            MODELS[change.source or action.source],
+            list(changed),
+            f"{change.label.format(**params)}.",
+            MESSAGES[change],
+            rows=None if change.source else [before[job_id] for job_id in changed if job_id in before],
+        )
+        for change, changed in done.items()
+    ]
 
 
 def _explain(action: Action, ids: Collection[int], alias: str) -> Counter[Any]:
-    return Counter(reason.words for reason in why_skipped(ids, action.why, database=alias).values())
+    return Counter(reason.label for reason in action.why_skipped(ids, where=alias).values())
 
 
 def _on_jobs(action: Action) -> AdminAction:
@@ -76,7 +93,6 @@ def _on_jobs(action: Action) -> AdminAction:
         label=action.label,
         selected=action.selected,
         question=action.question,
-        question_for_all=action.question_for_all,
         consequence=action.consequence,
         perform=functools.partial(_perform, action),
         explain=functools.partial(_explain, action),
@@ -93,8 +109,6 @@ JOB_ACTIONS = {source: tuple(_on_jobs(one) for one in ACTIONS if one.source is s
 
 
 class PauseForm(forms.Form):
-    """The reason and the length of a pause."""
-
     reason = forms.CharField(label=_("Reason"), required=False, max_length=LONGEST_REASON)
     minutes = forms.IntegerField(
         label=_("Minutes"),
@@ -123,22 +137,13 @@ def _pause(names: Collection[str], by: str, alias: str, params: Params) -> list[
     for name in there:
         pause_queue(name, by=by, reason=params["reason"], resume_at=resume_at, database=alias)
     entry = f"Paused: {params['reason']}" if params["reason"] else "Paused."
-    return [Change(Queue, there, entry, message, "name")]
+    return [Change(Queue, there, entry, message)]
 
 
 def _resume(names: Collection[str], by: str, alias: str, _params: Params) -> list[Change]:
     message = ngettext_lazy("%(count)d queue was resumed.", "%(count)d queues were resumed.", "count")
     done = [name for name in _there(names, alias) if resume_queue(name, by=by, database=alias)]
-    return [Change(Queue, done, "Resumed.", message, "name")]
-
-
-def _why_not_paused(names: Collection[str], _alias: str) -> Counter[Any]:
-    return Counter({GONE: len(names)})
-
-
-def _why_not_resumed(names: Collection[str], alias: str) -> Counter[Any]:
-    there = len(_there(names, alias))
-    return +Counter({_("not paused"): there, GONE: len(names) - there})
+    return [Change(Queue, done, "Resumed.", message)]
 
 
 PAUSE_QUEUES = AdminAction(
@@ -152,7 +157,7 @@ PAUSE_QUEUES = AdminAction(
         "that is paused already gets the new reason and time."
     ),
     perform=_pause,
-    explain=_why_not_paused,
+    explain=lambda names, _alias: Counter({GONE: len(names)}),
     form=PauseForm,
 )
 RESUME_QUEUES = AdminAction(
@@ -163,13 +168,11 @@ RESUME_QUEUES = AdminAction(
     question=ngettext_lazy("Resume %(count)d queue?", "Resume %(count)d queues?", "count"),
     consequence=_("Workers start their jobs again, as far as their limits allow."),
     perform=_resume,
-    explain=_why_not_resumed,
+    explain=_explains(Queue, {}, _("not paused")),
 )
 
 
 # Schedules
-
-CHANGING = _("changed by another session meanwhile; try again")
 
 
 def _names(ids: Collection[int], alias: str) -> dict[str, int]:
@@ -182,7 +185,7 @@ def _performs(
     def perform(ids: Collection[int], by: str, alias: str, _params: Params) -> list[Change]:
         names = _names(ids, alias)
         done = act(list(names), by=by, database=alias)
-        return [Change(Schedule, [names[name] for name in done], entry, message, "name")]
+        return [Change(Schedule, [names[name] for name in done], entry, message)]
 
     return perform
 
@@ -202,23 +205,13 @@ def _problem(name: str, *, by: str, database: str) -> str:
 
 
 def _why_not_run(ids: Collection[int], alias: str) -> Counter[Any]:
-    """Try once more, and take it back, to hear what keeps each from being run."""
+    """Try once more, and undo it, to find out what keeps each from being run."""
     names = _names(ids, alias)
     reasons: Counter[Any] = Counter({GONE: len(ids) - len(names)} if len(names) < len(ids) else {})
     with transaction.atomic(using=alias):
         reasons.update(_problem(name, by="", database=alias) or str(CHANGING) for name in names)
         transaction.set_rollback(True, using=alias)
     return reasons
-
-
-def _explains(condition: dict[str, Any], words: Any) -> Callable[[Collection[int], str], Counter[Any]]:
-    def explain(ids: Collection[int], alias: str) -> Counter[Any]:
-        there = Schedule.objects.using(alias).filter(pk__in=ids)
-        already, count = there.filter(**condition).count(), there.count()
-        reasons = {words: already, CHANGING: count - already, GONE: len(ids) - count}
-        return Counter({why: number for why, number in reasons.items() if number})
-
-    return explain
 
 
 PAUSE_SCHEDULES = AdminAction(
@@ -233,7 +226,7 @@ PAUSE_SCHEDULES = AdminAction(
         "Paused.",
         ngettext_lazy("%(count)d schedule was paused.", "%(count)d schedules were paused.", "count"),
     ),
-    explain=_explains({"is_enabled": False}, _("paused already")),
+    explain=_explains(Schedule, {"is_enabled": False}, _("paused already")),
 )
 RESUME_SCHEDULES = AdminAction(
     name="resume",
@@ -247,7 +240,7 @@ RESUME_SCHEDULES = AdminAction(
         "Resumed.",
         ngettext_lazy("%(count)d schedule was resumed.", "%(count)d schedules were resumed.", "count"),
     ),
-    explain=_explains({"is_enabled": True}, _("not paused")),
+    explain=_explains(Schedule, {"is_enabled": True}, _("not paused")),
 )
 RUN = AdminAction(
     name="run",
@@ -278,7 +271,7 @@ RESTORE = AdminAction(
         "Restored.",
         ngettext_lazy("%(count)d schedule was restored.", "%(count)d schedules were restored.", "count"),
     ),
-    explain=_explains({"edited_at": None}, _("as the code has them, or made here")),
+    explain=_explains(Schedule, {"edited_at": None}, _("as the code has them, or made here")),
     is_destructive=True,
 )
 
@@ -292,12 +285,7 @@ def _stop(ids: Collection[int], by: str, alias: str, _params: Params) -> list[Ch
     message = ngettext_lazy(
         "%(count)d worker process was asked to stop.", "%(count)d worker processes were asked to stop.", "count"
     )
-    return [Change(Worker, request_stop(ids, by=by, database=alias), "Asked to stop.", message, "host")]
-
-
-def _why_not_asked(ids: Collection[int], alias: str) -> Counter[Any]:
-    asked = Worker.objects.using(alias).filter(pk__in=ids, stop_requested_at__isnull=False).count()
-    return +Counter({_("asked before"): asked, WORKER_GONE: len(ids) - asked})
+    return [Change(Worker, request_stop(ids, by=by, database=alias), "Asked to stop.", message)]
 
 
 STOP = AdminAction(
@@ -312,6 +300,8 @@ STOP = AdminAction(
         "command may start it again. If no other worker serves its queues, their jobs wait."
     ),
     perform=_stop,
-    explain=_why_not_asked,
+    explain=_explains(
+        Worker, {"stop_requested_at__isnull": False}, _("asked before"), changing=WORKER_GONE, gone=WORKER_GONE
+    ),
     is_destructive=True,
 )

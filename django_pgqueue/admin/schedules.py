@@ -1,6 +1,8 @@
+import json
 from typing import Any
 
 from django.contrib import admin
+from django.core.paginator import Paginator
 from django.db import connections
 from django.db.models import Case, QuerySet, Value, When
 from django.http import HttpRequest
@@ -9,39 +11,82 @@ from django.utils.translation import gettext, pgettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue import registry
-from django_pgqueue.admin.actions import AdminAction
-from django_pgqueue.admin.base import ActingAdmin
-from django_pgqueue.admin.changelist import JobList
-from django_pgqueue.admin.formatting import arguments_of, label, linked, live, moment, moment_of
-from django_pgqueue.admin.forms import TIMING, ScheduleForm, is_shown_whole, page_of_job, run_rows
+from django_pgqueue.admin.actions import ActionsAdmin, AdminAction
+from django_pgqueue.admin.formatting import arguments_of, label, linked, live_column, moment, moment_of
+from django_pgqueue.admin.forms import TIMING, ScheduleForm
 from django_pgqueue.admin.links import Links
 from django_pgqueue.admin.row_actions import PAUSE_SCHEDULES, RESTORE, RESUME_SCHEDULES, RUN
 from django_pgqueue.conf import conf
 from django_pgqueue.doctor.schedules import IS_LATE
 from django_pgqueue.exceptions import InvalidSchedule
 from django_pgqueue.insights.bounded import bounded
-from django_pgqueue.insights.schedule_info import in_words, is_strange, outcomes, problem, runs, timing, upcoming
+from django_pgqueue.insights.formatting import duration
+from django_pgqueue.insights.schedule_info import (
+    ScheduleRun,
+    in_words,
+    is_strange,
+    outcomes,
+    problem,
+    runs,
+    timing,
+    upcoming,
+)
 from django_pgqueue.jobs.redaction import shown
 from django_pgqueue.models import Schedule
 from django_pgqueue.schedules.manage import GONE
 from django_pgqueue.schedules.periodic import declared
-from django_pgqueue.states import label_of
+from django_pgqueue.states import DEAD, FINISHED, NEVER, label_of
 from django_pgqueue.stored_values import aware
 
 
+def _upcoming(schedule: Schedule) -> str:
+    try:
+        ticks = upcoming(schedule)
+    except InvalidSchedule as error:
+        return str(error)
+    markup = '<time datetime="{0}">{0}</time><br>'
+    return format_html_join("", markup, ((tick,) for tick in ticks)) or gettext("None while it is paused.")
+
+
+def _outcome(schedule: Any) -> str:
+    last, job_id = schedule.last_job, schedule.last_job_id
+    if last is None:
+        return gettext("none yet")
+    if last == GONE:
+        return format_html("{} {}", label("gone", gettext("nothing was kept")), job_id)
+    words = label(last.reason or last.status, label_of(last.status, last.reason))
+    return format_html("{} {}", words, linked(job_id, _page_of_job(job_id, last.status, schedule.links)))
+
+
+def _state(schedule: Any) -> str:
+    if not schedule.is_enabled:
+        by = schedule.paused_by
+        return label("paused", gettext("paused by %(name)s") % {"name": by} if by else gettext("paused"))
+    if problem(schedule):
+        return label("exhausted", gettext("passed over"))
+    if schedule.is_late:
+        return label("exhausted", gettext("late"))
+    return label("running", pgettext("a schedule is", "on"))
+
+
+def _page_of_job(job_id: int, status: str, links: Links) -> str:
+    return links.to_row({DEAD: "deadjob", FINISHED: "finishedjob"}.get(status, "job"), job_id)
+
+
 @admin.register(Schedule)
-class ScheduleAdmin(ActingAdmin):
+class ScheduleAdmin(ActionsAdmin):
     """Schedules: those of the code, whose edits here win, and those that are made here."""
 
-    form = ScheduleForm  # type: ignore[assignment]  # generic for the type checker only
+    form = ScheduleForm
     actions = (RUN, PAUSE_SCHEDULES, RESUME_SCHEDULES, RESTORE)
     named_by = ("name",)
     heavy = ("args", "kwargs", "options")
     list_display = ("name", "timing", "next_time", "outcome", "state", "origin")
     search_fields = ("name", "task")
     ordering = ("name",)
-    sortable_by = ()
-    show_facets = admin.ShowFacets.NEVER
+    paginator = Paginator  # type: ignore[assignment]  # there are few: all are counted
+    list_max_show_all = 200
+    show_full_result_count = True
     fieldsets = (
         (None, {"fields": ("name", "task", "state", "origin")}),
         (_("When"), {"fields": ("cron", "every_seconds", "timezone", "in_words", "upcoming")}),
@@ -51,6 +96,10 @@ class ScheduleAdmin(ActingAdmin):
     )
     only_shown = ("state", "origin", "in_words", "upcoming", "last_time", "outcome", "last_error")
 
+    next_time = live_column("next", _("next"), lambda row: moment(row.next_at) if row.is_enabled else "-")
+    upcoming = live_column("upcoming", _("next runs"), _upcoming)
+    outcome = live_column("outcome", _("last job"), _outcome)
+    state = live_column("state", _("state"), _state)
     last_time = moment_of("last_at", _("due at"))
     hidden_args = arguments_of("args", _("args"))
     hidden_kwargs = arguments_of("kwargs", _("kwargs"))
@@ -62,50 +111,38 @@ class ScheduleAdmin(ActingAdmin):
         return super().has_delete_permission(request, obj)
 
     def offers(self, action: AdminAction, row: Any) -> bool:
-        conditions = {
-            PAUSE_SCHEDULES.name: row.is_enabled,
-            RESUME_SCHEDULES.name: not row.is_enabled,
-            RESTORE.name: bool(row.edited_at),
+        makes_sense: dict[AdminAction, bool] = {
+            PAUSE_SCHEDULES: row.is_enabled,
+            RESUME_SCHEDULES: not row.is_enabled,
+            RESTORE: bool(row.edited_at),
         }
-        return bool(conditions.get(action.name, True))
+        return makes_sense.get(action, True)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         is_late = Case(When(IS_LATE, then=Value(True)), default=Value(False))
         schedules: QuerySet[Any] = super().get_queryset(request).annotate(is_late=is_late)
         return schedules
 
-    def get_changelist_instance(self, request: HttpRequest) -> Any:
-        changelist = super().get_changelist_instance(request)
-        for schedule in changelist.result_list:
-            schedule.links = Links(request, self.admin_site)
-        return changelist
+    def context_of(self, request: HttpRequest, schedule: Any) -> dict[str, Any]:
+        links = self.links(request)
+        with bounded():
+            self.complete([schedule], links)
+            rows = [_run_row(run, links) for run in runs(schedule, conf.database)]
+        return super().context_of(request, schedule) | {"runs": rows}
 
-    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        if schedule := kwargs.get("obj"):
-            schedule.links = Links(request, self.admin_site)
-            with bounded():
-                context["runs"] = run_rows(runs(schedule, conf.database), schedule.links)
-        return super().render_change_form(request, context, *args, **kwargs)
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:
-        return JobList
-
-    def complete(self, schedules: list[Any]) -> None:
+    def complete(self, schedules: list[Any], links: Links) -> None:
         jobs = outcomes(schedules, conf.database)
         for schedule in schedules:
-            schedule.last_job = jobs.get(schedule.pk)
+            schedule.last_job, schedule.links = jobs.get(schedule.pk), links
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        hidden = {} if _may_edit_arguments(obj) else {"args": "hidden_args", "kwargs": "hidden_kwargs"}
-        return [
-            (title, {**parts, "fields": tuple(hidden.get(name, name) for name in self._fields(parts, obj))})
-            for title, parts in self.fieldsets
-            if self._fields(parts, obj)
-        ]
-
-    def _fields(self, parts: Any, obj: Any) -> tuple[str, ...]:
+        hidden: dict[Any, str] = {} if _may_edit_arguments(obj) else {"args": "hidden_args", "kwargs": "hidden_kwargs"}
         missing = self.only_shown if obj is None else () if in_words(obj) else ("in_words",)
-        return tuple(name for name in parts["fields"] if name not in missing)
+        shown = [
+            (title, [hidden.get(name, name) for name in parts["fields"] if name not in missing])
+            for title, parts in self.fieldsets
+        ]
+        return [(title, {"fields": fields}) for title, fields in shown if fields]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """Keep what the code says, and the task whose arguments are hidden: another one may not declare them so."""
@@ -141,37 +178,6 @@ class ScheduleAdmin(ActingAdmin):
     def in_words(self, schedule: Schedule) -> str:
         return in_words(schedule) or "-"
 
-    @admin.display(description=_("next"))
-    def next_time(self, schedule: Schedule) -> str:
-        return live(f"{schedule.pk} next", moment(schedule.next_at) if schedule.is_enabled else "-")
-
-    @admin.display(description=_("next runs"))
-    def upcoming(self, schedule: Schedule) -> str:
-        try:
-            ticks = upcoming(schedule)
-        except InvalidSchedule as error:
-            return str(error)
-        markup = '<time datetime="{0}">{0}</time><br>'
-        shown = format_html_join("", markup, ((tick,) for tick in ticks)) or gettext("None while it is paused.")
-        return live(f"{schedule.pk} upcoming", shown)
-
-    @admin.display(description=_("last job"))
-    def outcome(self, schedule: Any) -> str:
-        if not hasattr(schedule, "last_job"):
-            self.complete([schedule])
-        last, name = schedule.last_job, f"{schedule.pk} outcome"
-        if last is None:
-            return live(name, gettext("none yet"))
-        if last == GONE:
-            return live(name, format_html("{} {}", label("gone", gettext("nothing was kept")), schedule.last_job_id))
-        words = label(last.reason or last.status, label_of(last.status, last.reason))
-        address = page_of_job(schedule.last_job_id, last.status, schedule.links) if hasattr(schedule, "links") else ""
-        return live(name, format_html("{} {}", words, linked(schedule.last_job_id, address)))
-
-    @admin.display(description=_("state"))
-    def state(self, schedule: Any) -> str:
-        return live(f"{schedule.pk} state", _state(schedule))
-
     @admin.display(description=pgettext_lazy("where a schedule is from", "from"))
     def origin(self, schedule: Schedule) -> str:
         if schedule.source != "code":
@@ -183,19 +189,24 @@ class ScheduleAdmin(ActingAdmin):
         return gettext("code")
 
 
-def _state(schedule: Any) -> str:
-    if not schedule.is_enabled:
-        by = schedule.paused_by
-        return label("paused", gettext("paused by %(name)s") % {"name": by} if by else gettext("paused"))
-    if problem(schedule):
-        return label("exhausted", gettext("passed over"))
-    if schedule.is_late:
-        return label("exhausted", gettext("late"))
-    return label("running", pgettext("a schedule is", "on"))
-
-
 def _may_edit_arguments(schedule: Any) -> bool:
+    """Whether nothing of the arguments is hidden from staff."""
     if schedule is None:
         return True
     visible = shown(registry.find(schedule.task), schedule.args, schedule.kwargs)
-    return is_shown_whole(schedule.args, schedule.kwargs, visible)
+    return json.dumps([schedule.args, schedule.kwargs], sort_keys=True) == json.dumps(list(visible), sort_keys=True)
+
+
+def _run_row(run: ScheduleRun, links: Links) -> dict[str, Any]:
+    has_started = aware(run.started_at) != NEVER
+    waited = max((run.started_at - run.run_at).total_seconds(), 0.0) if has_started else None
+    return {
+        "id": run.id,
+        "page": _page_of_job(run.id, run.status, links),
+        "due": moment(run.run_at),
+        "outcome": label(run.reason or run.status, label_of(run.status, run.reason)),
+        "error": run.error or "",
+        "waited": "-" if waited is None else duration(waited),
+        "took": "-" if run.run_seconds is None else duration(run.run_seconds),
+        "attempts": run.attempts,
+    }

@@ -7,14 +7,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 
 from django_pgqueue import registry
 from django_pgqueue.backend.checks import problems_of
 from django_pgqueue.backend.execution import FrameworkTaskAdapter, adapter_of, normalized
-from django_pgqueue.backend.native_tasks import OF_BACKENDS, PgQueueTask, in_words_of_the_framework, native_of
-from django_pgqueue.backend.results import PgQueueTaskResult, gone, restored, run_after, seek, task_result_of
+from django_pgqueue.backend.native_tasks import BACKEND_OPTIONS, PgQueueTask, in_words_of_the_framework, native_of
+from django_pgqueue.backend.results import PgQueueTaskResult, gone, restored, run_after, seek, task_of, task_result_of
 from django_pgqueue.backport import of_both
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
@@ -25,7 +24,6 @@ from django_pgqueue.framework import (
     InvalidTask,
     TaskResultDoesNotExist,
     TaskResultStatus,
-    asend,
     has_receiver,
     send,
     task_backends,
@@ -66,11 +64,11 @@ class PgQueueBackend(BaseTaskBackend):
 
     def validate_task(self, task: AnyTask) -> None:
         """Raise InvalidTask where the framework or the queue cannot take a task as it is."""
-        if unknown := sorted(set(self.options) - OF_BACKENDS):
+        if unknown := sorted(set(self.options) - BACKEND_OPTIONS):
             raise of_both(
                 InvalidTask(
                     f"TASKS[{self.alias!r}]['OPTIONS'] has no key {', '.join(map(repr, unknown))}. "
-                    f"Keys are: {', '.join(sorted(OF_BACKENDS))}."
+                    f"Keys are: {', '.join(sorted(BACKEND_OPTIONS))}."
                 )
             )
         if not isinstance(task.run_after, dt.datetime | dt.timedelta | None):
@@ -111,17 +109,11 @@ class PgQueueBackend(BaseTaskBackend):
             InvalidArguments: a TypeError. They do not fit the function, or are not JSON. Nothing was inserted.
             django.db.Error: as any other statement of the caller's transaction.
         """
-        result = self._enqueue(task, args, kwargs)
+        self.validate_task(task)
+        call = _as_json(args, kwargs)
+        [result] = self._results(task, [call], insert_one(self.native(task), *call))
         send(task_enqueued, type(self), result, level=logging.DEBUG)
         self._run_if_immediate([result])
-        return result
-
-    async def aenqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PgQueueTaskResult:  # type: ignore[override]
-        """Do what ``enqueue`` does from async code, on the connection that sync code of this context uses."""
-        result = await sync_to_async(self._enqueue, thread_sensitive=True)(task, args, kwargs)
-        await asend(task_enqueued, type(self), result, level=logging.DEBUG)
-        if conf.immediate:
-            await sync_to_async(self._run_if_immediate, thread_sensitive=True)([result])
         return result
 
     def enqueue_many(
@@ -160,13 +152,6 @@ class PgQueueBackend(BaseTaskBackend):
             for result in results:
                 with contextlib.suppress(TaskResultDoesNotExist):
                     result.refresh()
-
-    def _enqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PgQueueTaskResult:
-        self.validate_task(task)
-        call = _as_json(args, kwargs)
-        inserted = insert_one(self.native(task), *call)
-        [result] = self._results(task, [call], inserted)
-        return result
 
     def _results(self, task: AnyTask, calls: Sequence[Call], inserted: InsertResult) -> list[PgQueueTaskResult]:
         return [
@@ -225,7 +210,8 @@ class PgQueueBackend(BaseTaskBackend):
     def _result_of(self, state: JobState) -> PgQueueTaskResult:
         alias = state.backend if state.backend in task_backends.settings else self.alias
         task = self._declared(state.task) or gone(state.task)
-        return task_result_of(state, _as_in(state, task, alias), backend=alias)
+        task = task_of(state, task, backend=alias, run_at=state.run_at, enqueued_at=state.enqueued_at)
+        return task_result_of(state, task, backend=alias)
 
     def _declared(self, name: str) -> AnyTask | None:
         native = self.find_task(name)
@@ -239,16 +225,6 @@ class PgQueueBackend(BaseTaskBackend):
 
     def check(self, **_: Any) -> list[CheckMessage]:
         return [*super().check(), *problems_of(self.alias, self._parameters)]
-
-
-def _as_in(state: JobState, task: AnyTask, alias: str) -> AnyTask:
-    return restored(
-        task,
-        priority=state.priority,
-        queue_name=state.queue,
-        backend=alias,
-        run_after=run_after(state.run_at, state.enqueued_at),
-    )
 
 
 def _as_json(args: Sequence[Any], kwargs: Mapping[str, Any], *, what: str = "") -> Call:

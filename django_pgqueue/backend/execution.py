@@ -11,7 +11,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.utils import timezone
 
-from django_pgqueue.backend.results import PgQueueTaskResult, error_of, errors_of, restored, run_after, worker_ids
+from django_pgqueue.backend.results import PgQueueTaskResult, error_of, errors_of, task_of, worker_ids
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import ResultRefused
 from django_pgqueue.framework import (
@@ -97,18 +97,20 @@ class FrameworkRun:
     def task_result(self) -> PgQueueTaskResult:
         job, rest = self._job, self._rest
         history = rest.get("errors", [])
+        enqueued_at = _instant(rest.get("enqueued_at"))
         started_at = _instant(rest.get("started_at")) or timezone.now()
+        alias, run_at = self._alias, _instant(job.run_at)
         return PgQueueTaskResult(
-            task=self._restored(rest),
+            task=task_of(job, self._task, backend=alias, run_at=run_at, enqueued_at=enqueued_at),
             id=str(job.id),
             status=TaskResultStatus.RUNNING,
-            enqueued_at=_instant(rest.get("enqueued_at")),
+            enqueued_at=enqueued_at,
             started_at=_instant(rest.get("first_started_at")) or started_at,
             finished_at=None,
             last_attempted_at=started_at,
             args=read(job.args),
             kwargs=read(job.kwargs),
-            backend=self._alias,
+            backend=alias,
             errors=errors_of(history),
             worker_ids=worker_ids(history, job.attempt, current=rest.get("worker_id")),
         )
@@ -126,16 +128,6 @@ class FrameworkRun:
     @property
     def _sender(self) -> type:
         return type(task_backends[self._alias])
-
-    def _restored(self, rest: dict[str, Any]) -> AnyTask:
-        job = self._job
-        return restored(
-            self._task,
-            priority=job.priority,
-            queue_name=job.queue,
-            backend=self._alias,
-            run_after=run_after(_instant(job.run_at), _instant(rest.get("enqueued_at"))),
-        )
 
     def _is_told_of(self, outcome: Outcome) -> bool:
         if outcome.fate in (Fate.RETRIED, Fate.RELEASED):

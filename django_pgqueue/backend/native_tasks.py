@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
 from typing import Any, TypeVar
 
 from django_pgqueue import tasks
@@ -12,19 +11,19 @@ from django_pgqueue.backend.execution import adapter_of
 from django_pgqueue.backport import of_both
 from django_pgqueue.exceptions import ConfigurationError, InvalidJob
 from django_pgqueue.framework import AnyTask, InvalidTask, InvalidTaskBackend, Task, TaskResultMismatch
-from django_pgqueue.options import KeyBy, Options
+from django_pgqueue.options import OF_TASKS, OwnOptionsOrNone
 from django_pgqueue.registry import TaskDefinition
-from django_pgqueue.retry_policy import Backoff, DiscardOn
 
 T = TypeVar("T", bound=AnyTask)
 
 NATIVE = "_native"
 
-DEFAULTS = {"max_attempts": 1}  # the framework has no word for retries, and code written for it does not expect them
+# The framework has no word for retries, and code written for it does not expect them.
+DEFAULTS: dict[str, Any] = {"max_attempts": 1}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PgQueueTask(AnyTask):
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # both are the framework's
+class PgQueueTask(AnyTask, OwnOptionsOrNone):
     """A task of the framework with the queue's options, which ``@task`` of ``django_pgqueue`` explains.
 
     One that is None is as the ``OPTIONS`` of its alias have it, else as there; but ``max_attempts`` is 1. ``run_after``
@@ -32,30 +31,20 @@ class PgQueueTask(AnyTask):
     ``TaskResult`` read back is equal to the one that ``enqueue`` has returned.
     """
 
-    max_attempts: int | None = field(default=None, compare=False, repr=False)
-    timeout: float | dt.timedelta | None = field(default=None, compare=False, repr=False)
-    lease: float | dt.timedelta | None = field(default=None, compare=False, repr=False)
-    keep: bool | float | dt.timedelta | None = field(default=None, compare=False, repr=False)
-    expires: float | dt.datetime | dt.timedelta | None = field(default=None, compare=False, repr=False)
-    unique_key: str | None = field(default=None, compare=False, repr=False)
-    unique_scope: str | None = field(default=None, compare=False, repr=False)
-    unique_for: float | dt.timedelta | None = field(default=None, compare=False, repr=False)
-    on_conflict: str | None = field(default=None, compare=False, repr=False)
-    concurrency_key: str | None = field(default=None, compare=False, repr=False)
-    concurrency_limit: int | None = field(default=None, compare=False, repr=False)
-    concurrency_strict: bool | None = field(default=None, compare=False, repr=False)
-    fair_key: str | None = field(default=None, compare=False, repr=False)
-    metadata: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
-
-    # Of the task, not of some of its jobs: using() does not take these.
-    backoff: Backoff | float | None = field(default=None, compare=False, repr=False)
-    discard_on: DiscardOn | None = field(default=None, compare=False, repr=False)
-    atomic: bool | None = field(default=None, compare=False, repr=False)
-    aliases: Iterable[str] | None = field(default=None, compare=False, repr=False)
-    sensitive: Iterable[str] | bool | None = field(default=None, compare=False, repr=False)
-    unique_by: KeyBy = field(default=None, compare=False, repr=False)
-    concurrency_by: KeyBy = field(default=None, compare=False, repr=False)
-    fair_by: KeyBy = field(default=None, compare=False, repr=False)
+    max_attempts: int | None = None
+    timeout: float | dt.timedelta | None = None
+    lease: float | dt.timedelta | None = None
+    keep: bool | float | dt.timedelta | None = None
+    expires: float | dt.datetime | dt.timedelta | None = None
+    unique_key: str | None = None
+    unique_scope: str | None = None
+    unique_for: float | dt.timedelta | None = None
+    on_conflict: str | None = None
+    concurrency_key: str | None = None
+    concurrency_limit: int | None = None
+    concurrency_strict: bool | None = None
+    fair_key: str | None = None
+    metadata: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,10 +98,10 @@ class PgQueueTask(AnyTask):
             InvalidTask: a value is out of range or of the wrong type.
             TypeError: there is no such option.
         """
-        if unknown := sorted(set(options) - OF_JOBS):
+        if unknown := sorted(set(options) - JOB_OPTIONS):
             raise TypeError(
                 f"using() takes no option {', '.join(unknown)}. Options are: priority, queue_name, run_after, backend, "
-                f"{', '.join(sorted(OF_JOBS))}. Others belong to the task: declare them with it."
+                f"{', '.join(sorted(JOB_OPTIONS))}. Others belong to the task: declare them with it."
             )
         given = {"priority": priority, "queue_name": queue_name, "run_after": run_after, "backend": backend}
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -125,13 +114,15 @@ class PgQueueTask(AnyTask):
         return results
 
 
-OF_FRAMEWORK = frozenset(one.name for one in dataclasses.fields(Task))
-OF_TASKS = frozenset(
-    {"backoff", "discard_on", "atomic", "aliases", "sensitive", "unique_by", "concurrency_by", "fair_by"}
-)
-OF_JOBS = frozenset(one.name for one in dataclasses.fields(PgQueueTask)) - OF_FRAMEWORK - OF_TASKS
 TASK_MODULES = "task_modules"
-OF_BACKENDS = (OF_JOBS | OF_TASKS | {"database", "tasks", TASK_MODULES}) - {"aliases", "unique_key"}  # keys of OPTIONS
+TASK_OPTIONS = frozenset(OF_TASKS)
+JOB_OPTIONS = (
+    frozenset(one.name for one in dataclasses.fields(PgQueueTask))
+    - frozenset(one.name for one in dataclasses.fields(Task))
+    - TASK_OPTIONS
+)
+ANY_OPTION = TASK_OPTIONS | JOB_OPTIONS
+BACKEND_OPTIONS = (ANY_OPTION | {"database", "tasks", TASK_MODULES}) - {"aliases", "unique_key"}  # keys of OPTIONS
 
 
 def options(**options: Any) -> Callable[[T], T]:
@@ -148,10 +139,7 @@ def options(**options: Any) -> Callable[[T], T]:
         TypeError: there is no such option.
         ConfigurationError: it does not stand above ``@task``.
     """
-    if unknown := sorted(set(options) - OF_JOBS - OF_TASKS):
-        raise TypeError(
-            f"There is no option {', '.join(unknown)}. Options are: {', '.join(sorted(OF_JOBS | OF_TASKS))}."
-        )
+    check_names(options, TypeError)
 
     def give(task: T) -> T:
         if not isinstance(task, Task):
@@ -179,27 +167,24 @@ def native_of(task: AnyTask, alias: str, options: Mapping[str, Any]) -> TaskDefi
 
 
 def _make_native(task: AnyTask, alias: str, options: Mapping[str, Any]) -> TaskDefinition:
-    own = {name: value for name in OF_JOBS | OF_TASKS if (value := getattr(task, name, None)) is not None}
-    of_alias = {
-        name: value for name, value in options.items() if name not in ("tasks", TASK_MODULES) and value is not None
-    }
-    place = f"TASKS[{alias!r}]['OPTIONS']['tasks'][{task.module_path!r}]"
+    of_alias = {name: options[name] for name in options.keys() - {"tasks", TASK_MODULES}}
     of_task = _mapping(_mapping(options.get("tasks")).get(task.module_path))
+    own = {name: getattr(task, name, None) for name in ANY_OPTION}
+    place = f"TASKS[{alias!r}]['OPTIONS']['tasks'][{task.module_path!r}]"
     with in_words_of_the_framework(place if of_task else ""):
         check_names(of_task)
-        said = DEFAULTS | of_alias | {name: value for name, value in of_task.items() if value is not None} | own
+        chosen = dict(DEFAULTS)
+        for given in (of_alias, of_task, own):
+            chosen |= {name: value for name, value in given.items() if value is not None}
         return tasks.make(
             task.func,
             name=task.module_path,
-            options=Options(
-                queue=task.queue_name,
-                priority=int(task.priority),
-                run_at=task.run_after,
-                **{name: value for name, value in said.items() if name not in OF_TASKS},
-            ),
+            queue=task.queue_name,
+            priority=int(task.priority),
+            run_at=task.run_after,
             backend=alias,
             adapter=adapter_of(task),
-            **{name: value for name, value in said.items() if name in OF_TASKS},
+            **chosen,
         )
 
 
@@ -207,20 +192,17 @@ def _mapping(given: Any) -> Mapping[str, Any]:
     return given if isinstance(given, Mapping) else {}  # another shape is told by a system check
 
 
-def check_names(given: Mapping[str, Any]) -> None:
-    """Raise InvalidJob unless each key is an option of a task or of its jobs."""
-    if unknown := sorted(set(given) - OF_JOBS - OF_TASKS):
-        raise InvalidJob(
-            f"There is no option {', '.join(unknown)}. Options are: {', '.join(sorted(OF_JOBS | OF_TASKS))}."
-        )
+def check_names(given: Mapping[str, Any], kind: type[Exception] = InvalidJob) -> None:
+    """Raise an exception unless each key is an option of a task or of its jobs."""
+    if unknown := sorted(set(given) - ANY_OPTION):
+        raise kind(f"There is no option {', '.join(unknown)}. Options are: {', '.join(sorted(ANY_OPTION))}.")
 
 
 def check_options(given: Mapping[str, Any]) -> None:
     """Raise InvalidJob where a value cannot be that of an option; which keys there are is not known before the task."""
-    of_tasks = {name: value for name, value in given.items() if name in OF_TASKS and not name.endswith("_by")}
-    Options(**{name: value for name, value in given.items() if name not in OF_TASKS})
-    made = tasks.make(lambda: None, name="any", options=Options(), **of_tasks)
-    _ = made.discards.classes
+    known = {name: value for name, value in given.items() if not name.endswith("_by")}
+    made = tasks.make(lambda: None, name="any", **known)
+    _ = made.discard_on.classes
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from typing import Any
 
 from django_pgqueue.exceptions import JobExpired, JobFailed, JobKilled, JobLost, JobSuperseded, UnknownTask
 from django_pgqueue.framework import AnyTask, AnyTaskResult, Task, TaskError, TaskResultStatus
+from django_pgqueue.records import ClaimedJob
 from django_pgqueue.results.handle import JobHandle, job
 from django_pgqueue.results.lookup import JobState
 from django_pgqueue.states import ATTEMPTS, DEAD, ENDS, FINISHED, EntryKind, Status
@@ -30,9 +31,6 @@ def seek(name: str) -> AnyTask | None:
     # Past a module that loads itself, or others, when it is asked for an attribute.
     found = ModuleType.__getattribute__(module, "__dict__").get(attribute)
     return found if isinstance(found, Task) else None
-
-
-# Results
 
 
 class PgQueueTaskResult(AnyTaskResult):
@@ -84,7 +82,6 @@ STATUSES = {  # all others are READY: to be run, if perhaps not yet
     DEAD: TaskResultStatus.FAILED,
 }
 
-
 EXCEPTIONS = {  # for entries of the history where no exception was raised
     EntryKind.LOST: JobLost,
     EntryKind.EXPIRED: JobExpired,
@@ -135,10 +132,10 @@ def error_of(entry: Mapping[str, Any]) -> TaskError:
     exception = EXCEPTIONS.get(kind) if kind else None
     name = f"{exception.__module__}.{exception.__qualname__}" if exception else str(entry.get("error"))
     path = name if "." in name else f"builtins.{name}"
-    return TaskError(exception_class_path=path, traceback=str(entry.get("traceback") or _told(entry)))
+    return TaskError(exception_class_path=path, traceback=str(entry.get("traceback") or _summary(entry)))
 
 
-def _told(entry: Mapping[str, Any]) -> str:
+def _summary(entry: Mapping[str, Any]) -> str:
     return ": ".join(str(entry[part]) for part in ("error", "message", "worker") if entry.get(part))
 
 
@@ -155,10 +152,21 @@ def restored(task: AnyTask, **changes: Any) -> AnyTask:
     return made
 
 
+def task_of(job: JobState | ClaimedJob, task: AnyTask, *, backend: str, run_at: Any, enqueued_at: Any) -> AnyTask:
+    """Return the task with the options that a job of it was enqueued with."""
+    return restored(
+        task,
+        priority=job.priority,
+        queue_name=job.queue,
+        backend=backend,
+        run_after=run_after(run_at, enqueued_at),
+    )
+
+
 def gone(name: str) -> AnyTask:
     """Return what stands for a task whose function is gone: it has a name and a path, and cannot be called."""
     made: AnyTask = object.__new__(Task)
-    fields: dict[str, Any] = {
+    fields = {
         "func": _function_that_is_gone(name),
         "priority": 0,
         "backend": "",

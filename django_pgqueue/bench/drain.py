@@ -7,9 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from django.conf import settings
 from django.db import connections, transaction
@@ -23,10 +22,9 @@ from django_pgqueue.bench.report import (
     Load,
     Spread,
     Usage,
-    UsageReader,
-    between,
     per_job,
     spread,
+    usage,
     wal_bytes,
     worker_sessions,
 )
@@ -60,12 +58,6 @@ class WorkerCommand:
             )
         self._brief(load)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.stop()
-
     @property
     def pid(self) -> int:
         return self._process.pid
@@ -79,7 +71,7 @@ class WorkerCommand:
         lines = self._log.read_text(errors="replace").splitlines()[-LAST_LINES:]
         return "\n".join(lines) or "(none)"
 
-    def stop(self) -> None:
+    def close(self) -> None:
         self._process.terminate()
         try:
             self._process.wait(self._shutdown_timeout_seconds + PATIENCE_SECONDS)
@@ -105,8 +97,6 @@ class WorkerCommand:
             self._process.stdin.flush()
 
 
-# Drain
-
 Progress = Callable[[float], None]
 
 START_SECONDS = 60.0
@@ -123,7 +113,6 @@ def beside_backlog(load: Load) -> int:
 
 
 def pick_ups(load: Load) -> int:
-    """Return how many single jobs are to be picked up."""
     return min(PICK_UPS, load.jobs)
 
 
@@ -172,18 +161,18 @@ class Drain:
 
     def backlog(self, seeding: Progress, draining: Progress) -> tuple[Enqueued, Drained]:
         """Commit the whole backlog at once to workers that wait for it, and measure until the last job is gone."""
-        meter = UsageReader(self.alias, {self.command.pid, *self._pids}, worker_sessions(self.alias))
+        read = partial(usage, self.alias, {self.command.pid, *self._pids}, worker_sessions(self.alias))
         committed: list[float] = []
         with transaction.atomic(using=self.alias):
             transaction.on_commit(lambda: committed.append(time.monotonic()), using=self.alias)
             wal_before = wal_bytes(self.alias)
             ids, insert_seconds = self.seed.backlog(range(self.load.jobs), seeding)
-            before, commit_begun = meter.read(), time.monotonic()
+            before, commit_begun = read(), time.monotonic()
         self._wait_until_gone(ids, draining)
-        ended_at, after = time.monotonic(), meter.read()
+        ended_at, after = time.monotonic(), read()
         enqueued = Enqueued(
             jobs_per_second=round(self.load.jobs / (insert_seconds + committed[0] - commit_begun), 1),
-            wal_bytes_per_job=per_job(between(wal_before, before.wal_bytes), self.load.jobs),
+            wal_bytes_per_job=per_job(wal_before, before.wal_bytes, self.load.jobs),
         )
         return enqueued, self._sum_up(committed[0], ended_at, before, after)
 
@@ -197,9 +186,9 @@ class Drain:
             seconds=round(seconds, 4),
             jobs_per_second=round(jobs / seconds, 1),
             wait=spread([max(run.started_at - committed_at, 0.0) for run in runs]),
-            wal_bytes_per_job=per_job(between(before.wal_bytes, after.wal_bytes), jobs),
-            worker_cpu_us_per_job=per_job(between(before.worker_seconds, after.worker_seconds), jobs, unit=1e-6),
-            server_cpu_us_per_job=per_job(between(before.server_seconds, after.server_seconds), jobs, unit=1e-6),
+            wal_bytes_per_job=per_job(before.wal_bytes, after.wal_bytes, jobs),
+            worker_cpu_us_per_job=per_job(before.worker_seconds, after.worker_seconds, jobs, unit=1e-6),
+            server_cpu_us_per_job=per_job(before.server_seconds, after.server_seconds, jobs, unit=1e-6),
             reaped_leases=sum(run.attempt - 1 for run in runs),
         )
 

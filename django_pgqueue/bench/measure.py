@@ -5,6 +5,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,10 @@ class BareLoop:
 
     def drain(self, *, jobs: int, progress: Callable[[float], None]) -> Floor:
         """Claim and ack the jobs of the bench's queue; ack the last batch and claim the next in one transaction."""
-        done, claimed = 0, self._turn([])
+        done, claimed = 0, self._round([])
         while claimed:
             done += len(claimed)
-            claimed = self._turn(claimed)
+            claimed = self._round(claimed)
             progress(done / jobs)
         if done != jobs:
             raise BenchFailed(f"Only {done} of {jobs} jobs were there to claim: is another worker serving {QUEUE!r}?")
@@ -64,7 +65,7 @@ class BareLoop:
     def close(self) -> None:
         self.database.close()
 
-    def _turn(self, claimed: Claimed) -> Claimed:
+    def _round(self, claimed: Claimed) -> Claimed:
         begun = time.perf_counter()
         with self.database.transaction():
             if claimed:
@@ -102,22 +103,15 @@ class BareLoop:
         return [row[names.index("id")] for row in rows] if "id" in names else [], seconds
 
 
-# Measure
-
 Progress = Callable[[str, float], None]  # takes what is being done, and which share of it is done, 0 to 1
 
 LARGEST_FLOOR = 50_000
 
 
 def measure(load: Load, *, beside_others: bool, progress: Progress) -> BenchReport:
-    """Measure the queue's database under a load; leave nothing behind, whatever happens.
+    """Measure the queue's database under a load; leave nothing behind, whatever happens, a KeyboardInterrupt too.
 
-    Args:
-        beside_others: whether to go on although there are other jobs.
-
-    Raises:
-        BenchFailed: there is no measurement.
-        KeyboardInterrupt: from a signal; the bench's rows are removed and its worker has ended.
+    Raises BenchFailed where there is no measurement, as beside jobs of others unless ``beside_others``.
     """
     alias = conf.database
     with (
@@ -126,12 +120,12 @@ def measure(load: Load, *, beside_others: bool, progress: Progress) -> BenchRepo
     ):
         round_trip, floor = measure_floor(load, kept, progress)
         board = Board.make(Path(name, "board"), size=load.jobs + beside_backlog(load))
-        with WorkerCommand(load, board=Path(name, "board"), log=Path(name, "log")) as command:
+        with contextlib.closing(WorkerCommand(load, board=Path(name, "board"), log=Path(name, "log"))) as command:
             drain = Drain(load, Seed(load, kept), board, command)
-            drain.warm_up(step(progress, "Start workers"))
-            pick_up = drain.pick_up(step(progress, "Idle queue"))
+            drain.warm_up(partial(progress, "Start workers"))
+            pick_up = drain.pick_up(partial(progress, "Idle queue"))
             kept.vacuum()
-            enqueued, drained = drain.backlog(step(progress, "Enqueue"), step(progress, "Drain"))
+            enqueued, drained = drain.backlog(partial(progress, "Enqueue"), partial(progress, "Drain"))
     slots_per_second = load.slots_per_second
     return BenchReport(
         version=VERSION,
@@ -154,20 +148,14 @@ def measure_floor(load: Load, kept: BenchQueue, progress: Progress) -> tuple[Spr
     """Return how far away the server is, and what the bare statements do with some of the jobs."""
     jobs = min(load.jobs, LARGEST_FLOOR)
     with transaction.atomic(using=kept.alias):
-        Seed(load, kept).backlog(range(jobs), step(progress, "Enqueue for the floor"))
+        Seed(load, kept).backlog(range(jobs), partial(progress, "Enqueue for the floor"))
     with contextlib.closing(BareLoop(kept.alias, history=load.history)) as bare:
-        measured = bare.round_trip(), bare.drain(jobs=jobs, progress=step(progress, "Floor"))
+        measured = bare.round_trip(), bare.drain(jobs=jobs, progress=partial(progress, "Floor"))
     kept.vacuum()
     return measured
 
 
-def step(progress: Progress, title: str) -> Callable[[float], None]:
-    """Return the part of the progress that one step tells."""
-    return lambda share: progress(title, share)
-
-
 def server_version(alias: str) -> str:
-    """Return what the server calls its version."""
     with postgresql(alias).cursor() as cursor:
         cursor.execute("SHOW server_version")
         return str(cursor.fetchone()[0])

@@ -3,9 +3,9 @@
 import math
 import os
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from django.db import DatabaseError, transaction
 
@@ -78,8 +78,6 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """The cost of draining the backlog."""
-
     seconds: float  # from the commit of the jobs until the last of them was gone
     jobs_per_second: float
     wait: Spread  # from the commit of the jobs to the start of each
@@ -91,8 +89,6 @@ class Drained:
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
-    """All of it."""
-
     version: str
     python: str
     server: str
@@ -107,9 +103,6 @@ class BenchReport:
     ratio_to_floor: float
     ratio_to_slots: float | None  # None: handlers do not sleep
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def spread(seconds: Collection[float]) -> Spread:
     """Sum up durations; at least one is needed."""
@@ -121,9 +114,9 @@ def spread(seconds: Collection[float]) -> Spread:
     return Spread(at(0.5), at(0.99), len(ordered))
 
 
-def per_job(total: float | None, jobs: int, *, unit: float = 1.0) -> float | None:
-    """Divide what may not be known by the number of jobs."""
-    return None if total is None else round(total / jobs / unit, 2)
+def per_job(before: float | None, after: float | None, jobs: int, *, unit: float = 1.0) -> float | None:
+    """Divide what was used between two readings by the number of jobs; None where one of them is not known."""
+    return None if before is None or after is None else round((after - before) / jobs / unit, 2)
 
 
 # Usage
@@ -141,26 +134,10 @@ class Usage:
     server_seconds: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class UsageReader:
-    """Reads what a worker command and its database sessions use."""
-
-    alias: str
-    workers: Collection[int]  # pids of the command and its processes
-    sessions: Collection[int]  # pids, on the database's machine, of the connections that claim and ack for it
-
-    def read(self) -> Usage:
-        is_here = bool(self.sessions) and all(command_of(pid) in POSTGRES for pid in self.sessions)
-        return Usage(
-            wal_bytes(self.alias),
-            cpu_seconds(self.workers),
-            cpu_seconds(self.sessions) if is_here else None,
-        )
-
-
-def between(before: float | None, after: float | None) -> float | None:
-    """Return the difference of two readings, if there are both."""
-    return None if before is None or after is None else after - before
+def usage(alias: str, workers: Collection[int], sessions: Collection[int]) -> Usage:
+    """Read what a worker command has used, by the pids of its processes, and of its sessions in the server."""
+    is_here = bool(sessions) and all(command_of(pid) in POSTGRES for pid in sessions)
+    return Usage(wal_bytes(alias), cpu_seconds(workers), cpu_seconds(sessions) if is_here else None)
 
 
 def wal_bytes(alias: str) -> int | None:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.db import transaction
-from django.db.models.functions import Now
 
 from django_pgqueue import Task, enqueue_many
 from django_pgqueue.bench import tasks
 from django_pgqueue.bench.report import QUEUE, BenchFailed, Load
 from django_pgqueue.db.connections import QueueConnection, postgresql
+from django_pgqueue.insights.overview import living_workers
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 
@@ -23,8 +23,6 @@ BENCH_LOCK = 0x70677175_62656E63  # "pgqubenc"
 
 
 class BenchQueue:
-    """The bench's own queue while it is measured."""
-
     def __init__(self, alias: str, *, is_shared: bool, other_workers: int) -> None:
         self.alias = alias
         self.is_shared = is_shared  # with jobs of others
@@ -50,8 +48,7 @@ class BenchQueue:
 def bench_queue(alias: str, *, beside_others: bool) -> Iterator[BenchQueue]:
     """Keep the bench's queue for one bench; remove all its rows at the end, whatever happens.
 
-    Raises:
-        BenchFailed: there are other jobs, another bench, or workers that would take its jobs. Nothing was changed.
+    Raises BenchFailed, with nothing changed: other jobs, another bench, or workers that would take its jobs are there.
     """
     with alone(alias):
         is_shared = check_others(alias, beside_others=beside_others)
@@ -107,10 +104,8 @@ def check_rivals(alias: str) -> None:
 
 def living(alias: str) -> list[Worker]:
     """Return the worker processes that are not the bench's own."""
-    return list(Worker.objects.using(alias).filter(lease_until__gt=Now()).exclude(name=QUEUE))
+    return list(living_workers(alias).exclude(name=QUEUE))
 
-
-# Seed
 
 CHUNK = 10_000
 
@@ -118,8 +113,6 @@ Ids = tuple[int, int]  # the first and the last id of jobs that were enqueued to
 
 
 class Seed:
-    """Enqueues what a load says."""
-
     def __init__(self, load: Load, room: BenchQueue) -> None:
         self.load = load
         self.room = room

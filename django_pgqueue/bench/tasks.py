@@ -66,7 +66,6 @@ BOARD: Final = "PGQUEUE_BENCH_BOARD"  # the environment variable that names the 
 
 @task(queue=QUEUE)
 def work(number: int, seconds: float, _payload: str = "") -> None:
-    """Say when it starts, and sleep."""
     note(number)
     if seconds:
         time.sleep(seconds)
@@ -74,19 +73,16 @@ def work(number: int, seconds: float, _payload: str = "") -> None:
 
 @task(queue=QUEUE)
 async def awork(number: int, seconds: float, _payload: str = "") -> None:
-    """Do the same in the event loop."""
     note(number)
     if seconds:
         await asyncio.sleep(seconds)
 
 
 def note(number: int) -> None:
-    """Write down on the board that this job starts."""
     job = current_job()
     board().note(number, job.attempt if job else 0)
 
 
 @functools.cache
 def board() -> Board:
-    """Open the board that the bench has made."""
     return Board(Path(os.environ[BOARD]))

@@ -31,9 +31,6 @@ def for_finished(action: Action) -> Action | None:
     return next((one for one in ACTIONS if one.name == action.name and one.source is Source.FINISHED), None)
 
 
-# Actions on chosen jobs
-
-
 def filter_from(options: Mapping[str, Any], kinds: tuple[str, ...] = ()) -> Filter:
     """Return the filter that the options choose; ``kinds`` are statuses or reasons."""
     older_than = options.get("older_than")
@@ -64,8 +61,6 @@ def must_choose(options: Mapping[str, Any]) -> None:
 
 
 class SelectedJobs:
-    """The jobs that an action is for, as the command line chooses them."""
-
     def __init__(self, action: Action, options: Options, out: "ProgressLine") -> None:
         must_choose(options)
         self.action = (options.get("finished") and for_finished(action)) or action
@@ -147,13 +142,13 @@ class SelectedJobs:
         )
 
     def done(self) -> str:
-        counts = {change.words.format(**self._params): count for change, count in self.tally.done.items() if count}
+        counts = {change.label.format(**self._params): count for change, count in self.tally.done.items() if count}
         parts = [f"{plain(words)}: {count:,}." for words, count in counts.items()]
         return " ".join(parts) or "Nothing was changed."
 
     def skipped(self) -> str:
         return "\n".join(
-            f"Left alone: {count:,} ({why.words}), as {', '.join(map(str, sorted(self.tally.examples[why])))}."
+            f"Left alone: {count:,} ({why.label}), as {', '.join(map(str, sorted(self.tally.examples[why])))}."
             for why, count in self.tally.skipped.items()
         )
 

@@ -5,9 +5,10 @@ import datetime as dt
 import json
 import logging
 import re
+import sys
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from django.core.management.base import CommandError
 from django.db import Error, OperationalError
@@ -24,40 +25,36 @@ from django_pgqueue.insights.formatting import UNITS, plain
 from django_pgqueue.insights.overview import QueueLine
 from django_pgqueue.jobs.actions import Action
 from django_pgqueue.jobs.search import Source
+from django_pgqueue.options import OF_JOBS
 from django_pgqueue.results.handle import JobHandle
 from django_pgqueue.retry_policy import reconnect_delay
 from django_pgqueue.states import DEAD, FINISHED, LONGEST_DELAY, OnConflict, Reason, Scope, Status
 from django_pgqueue.stored_values import aware
 from django_pgqueue.tasks import enqueue_one
 
+T = TypeVar("T")
+
 NONE = "none"  # removes a limit
 
-MOST_LISTED = 10_000
-MOST_MINUTES = 1440
-LONGEST_PAUSE = 3600
+LONGEST_PAUSE = 3600  # seconds
 
 REASONS = tuple(reason.value for reason in Reason)
 
 
-def job_id(text: str) -> int:
-    """Return the id of a job, 1 to 2⁶³-1."""
-    if not re.fullmatch(r"\d{1,19}", text, re.ASCII) or not 0 < int(text) < 2**63:
-        raise argparse.ArgumentTypeError(f"no job has the id {text}: ids are 1 to {2**63 - 1}")
-    return int(text)
+def number_type(lowest: int, highest: int, problem: Callable[[str], str]) -> Callable[[str], int]:
+    """Return the type of a whole number from ``lowest`` to ``highest``; ``problem`` is said of any other text."""
+
+    def number(text: str) -> int:
+        if not re.fullmatch(r"\d{1,19}", text, re.ASCII) or not lowest <= int(text) <= highest:
+            raise argparse.ArgumentTypeError(problem(text))
+        return int(text)
+
+    return number
 
 
-def limit(text: str) -> int:
-    """Return a number of jobs to list, 1 to 10,000."""
-    if not re.fullmatch(r"\d{1,5}", text, re.ASCII) or not 0 < int(text) <= MOST_LISTED:
-        raise argparse.ArgumentTypeError(f"1 to {MOST_LISTED} jobs are listed at once, not {text}")
-    return int(text)
-
-
-def minutes(text: str) -> int:
-    """Return a number of minutes to look back at, 1 to 1,440."""
-    if not re.fullmatch(r"\d{1,4}", text, re.ASCII) or not 0 < int(text) <= MOST_MINUTES:
-        raise argparse.ArgumentTypeError(f"it looks back 1 to {MOST_MINUTES} minutes, not {text}")
-    return int(text)
+job_id = number_type(1, 2**63 - 1, lambda text: f"no job has the id {text}: ids are 1 to {2**63 - 1}")
+limit = number_type(1, 10_000, lambda text: f"1 to 10000 jobs are listed at once, not {text}")
+minutes = number_type(1, 1440, lambda text: f"it looks back 1 to 1440 minutes, not {text}")
 
 
 def pause(text: str) -> float:
@@ -79,7 +76,6 @@ def age(text: str) -> dt.timedelta:
 
 
 def number_or_none(text: str) -> int | None:
-    """Return a number, or None for ``none``."""
     if text == NONE:
         return None
     if not re.fullmatch(r"\d{1,7}", text, re.ASCII):
@@ -88,8 +84,6 @@ def number_or_none(text: str) -> int | None:
 
 
 class Rate(NamedTuple):
-    """A number in a time."""
-
     number: int
     period: dt.timedelta
 
@@ -115,53 +109,46 @@ def instant(text: str) -> dt.datetime:
     return aware(value)
 
 
-def json_array(text: str) -> list[Any]:
-    """Return a JSON array; errors leave out what is in it."""
-    value = _json(text)
-    if not isinstance(value, list):
-        raise argparse.ArgumentTypeError("""it must be a JSON array of positional arguments, as in '[17, "x"]'""")
+def json_type(kind: type[T], shape: str) -> Callable[[str], T]:
+    """Return the type of JSON of a kind, of which ``shape`` is an example; errors leave out what is in it."""
+
+    def value(text: str) -> T:
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            at = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else "too long"
+            raise argparse.ArgumentTypeError(f"it is no JSON: {at}") from error
+        if not isinstance(found, kind):
+            raise argparse.ArgumentTypeError(f"it must be a JSON {shape}")
+        return found
+
     return value
 
 
-def json_object(text: str) -> dict[str, Any]:
-    """Return a JSON object; errors leave out what is in it."""
-    value = _json(text)
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError("""it must be a JSON object of names and values, as in '{"order_id": 17}'""")
-    return value
+json_array = json_type(list, """array of positional arguments, as in '[17, "x"]'""")
+json_object = json_type(dict, """object of names and values, as in '{"order_id": 17}'""")
 
 
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        where = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else "too long"
-        raise argparse.ArgumentTypeError(f"it is no JSON: {where}") from error
+class Bounds(NamedTuple):
+    words: str
+    lowest: float
+    highest: float = sys.float_info.max  # not infinity
+
+
+def out_of_bounds(options: Mapping[str, Any], bounds: Mapping[str, Bounds]) -> list[str]:
+    """Return a sentence for each option, by its name in Python, whose number cannot work."""
+    return [
+        f"--{name.replace('_', '-')} must be {words}, not {options[name]}."
+        for name, (words, lowest, highest) in bounds.items()
+        if not lowest <= options[name] <= highest
+    ]
 
 
 # Arguments
 
-OPTIONS = (
-    "queue",
-    "priority",
-    "max_attempts",
-    "timeout",
-    "run_at",
-    "expires",
-    "unique_key",
-    "unique_scope",
-    "unique_for",
-    "on_conflict",
-    "concurrency_key",
-    "concurrency_limit",
-    "fair_key",
-    "metadata",
-)
-"""Those of ``using()`` that have the same name here."""
-
 
 def add_enqueue(parser: argparse.ArgumentParser) -> None:
-    """Add those of ``enqueue``. What is left out is as the task says."""
+    """Add those of ``enqueue``; for one that is left out, the task's own value is used."""
     parser.add_argument("name", metavar="NAME", help="the task's name")
     parser.add_argument(
         "--args", dest="job_args", type=json_array, default=[], metavar="JSON", help="""positional: '[17, "x"]'"""
@@ -224,7 +211,6 @@ def _add_format(parser: argparse.ArgumentParser) -> None:
 
 
 def add_list(parser: argparse.ArgumentParser) -> None:
-    """Add those of ``list``."""
     _add_filter(parser)
     _add_status(parser, (*(status.value for status in Status), DEAD, FINISHED))
     _add_reason(parser)
@@ -236,13 +222,11 @@ def add_list(parser: argparse.ArgumentParser) -> None:
 
 
 def add_show(parser: argparse.ArgumentParser) -> None:
-    """Add those of ``show``."""
     parser.add_argument("id", type=job_id, metavar="ID", help="the job's id")
     _add_format(parser)
 
 
 def add_action(parser: argparse.ArgumentParser, action: Action) -> None:
-    """Add those of an action on many jobs."""
     parser.add_argument("ids", nargs="*", type=job_id, metavar="ID", help="of these jobs; or choose by a filter")
     if action.param:
         param = action.param
@@ -261,14 +245,11 @@ def add_action(parser: argparse.ArgumentParser, action: Action) -> None:
         parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
-# Enqueueing from the options
-
-
 def enqueue_from(options: dict[str, Any]) -> JobHandle:
     """Enqueue the job; raise CommandError where there is no such task, or what it was given cannot be."""
-    wanted = {name: options[name] for name in OPTIONS if options[name] is not None}
+    wanted: Any = {name: options[name] for name in OF_JOBS & options.keys() if options[name] is not None}
     try:
-        task = registry.get(options["name"]).using(**wanted, database=options["database"])
+        task = registry.get(options["name"]).using(**wanted)
         return enqueue_one(task, tuple(options["job_args"]), options["job_kwargs"])
     except PgQueueError as error:
         raise CommandError(str(error)) from error
@@ -310,7 +291,7 @@ def _why_away(wrapper: BaseDatabaseWrapper) -> str:
     except OperationalError as error:
         return one_line(error)
     except Error:
-        return ""
+        return ""  # it answers; the checks say what is wrong with it
     return ""
 
 

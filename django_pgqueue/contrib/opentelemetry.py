@@ -55,7 +55,7 @@ def tracing_run(task: TaskDefinition, job: ClaimedJob) -> "TracedRun | None":
     return TracedRun(tracer, task, job) if tracer else None
 
 
-class TracedInsertion:
+class TracedInsertion(instrumentation.InsertHook):
     """The span around one statement that inserts jobs. Many jobs share it: each carries its context."""
 
     def __init__(self, tracer: trace.Tracer, task: TaskDefinition, number: int) -> None:

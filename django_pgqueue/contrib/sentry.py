@@ -46,7 +46,7 @@ class ReportedRun:
     def __init__(self, task: TaskDefinition, job: ClaimedJob) -> None:
         self._task = task
         self._job = job
-        self._told: BaseException | None = None
+        self._reported: BaseException | None = None
         self._scopes = contextlib.ExitStack()
         scope = self._scopes.enter_context(sentry_sdk.isolation_scope())
         scope.clear_breadcrumbs()
@@ -71,10 +71,10 @@ class ReportedRun:
             "delay_seconds": round(outcome.delay_seconds, 3) if outcome.fate is Fate.RETRIED else None,
         }
         sentry_sdk.capture_event(event, hint=hint)
-        self._told = error
+        self._reported = error
 
     def ended(self, outcome: Outcome | None) -> None:  # noqa: ARG002 - what matters of it is told by then
-        self._told = None  # it holds this run's frames
+        self._reported = None  # it holds this run's frames
         self._scopes.close()
 
     def _cleaned(self, event: Any, hint: dict[str, Any]) -> Any:
@@ -92,7 +92,7 @@ class ReportedRun:
     def _clean(self, event: Any, hint: dict[str, Any]) -> Any:
         """Return the event without what is sensitive; None for one that repeats what was told."""
         error = (hint.get("exc_info") or (None, None))[1]
-        if event.get("logger") and error is not None and (error is self._told or isinstance(error, Redacted)):
+        if event.get("logger") and error is not None and (error is self._reported or isinstance(error, Redacted)):
             return None
         scrub = scrubber_of(self._task, self._job)
         for part in ("exception", "threads"):

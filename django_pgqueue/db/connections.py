@@ -10,7 +10,8 @@ import functools
 import math
 import secrets
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from numbers import Integral
 from typing import Any, Protocol
 
 import psycopg
@@ -31,23 +32,24 @@ Row = tuple[Any, ...]
 Parameters = Mapping[str, Any]
 
 # Time limits; and plans by index only, in the order of the index. Statistics of a table that swings between empty and
-# full may say "a few rows", or none at all after a vacuum of the empty table, and a batch joined to them by hash or by
-# scan then reads the whole backlog, or sorts it. No statistics can tell which plan is best, so each statement is
-# planned once. What is switched off and done all the same, as a sort of five rows, has an absurd price, for which
-# servers before 18 would compile the plan first, and that takes a second. All of it SET LOCAL: nothing is left behind
-# on a connection that a pooler hands to another client.
+# full may say "a few rows", or none at all after a vacuum of the empty table, and a batch joined to them by hash, by
+# scan or over a copy of them then reads the whole backlog, or sorts it. No statistics can tell which plan is best, so
+# each statement is planned once. What is switched off and done all the same, as a sort of five rows, has an absurd
+# price, for which servers before 18 would compile the plan first, and that takes a second. All of it SET LOCAL:
+# nothing is left behind on a connection that a pooler hands to another client.
 SET_LOCAL = (
     "SELECT set_config('statement_timeout', %s, true), set_config('idle_in_transaction_session_timeout', %s, true), "
     "set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), "
     "set_config('enable_sort', 'off', true), set_config('enable_hashjoin', 'off', true), "
-    "set_config('enable_mergejoin', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true), "
-    "set_config('jit', 'off', true)"
+    "set_config('enable_mergejoin', 'off', true), set_config('enable_material', 'off', true), "
+    "set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true)"
 )
 
 # Neither of the two limits counts between the statements of a pipeline. A process that is frozen there would keep its
 # locks, and VACUUM from its work, until it thaws. Older servers have no word for it.
 POSTGRESQL_17 = 170_000
 SET_LOCAL_FROM_17 = f"{SET_LOCAL}, set_config('transaction_timeout', %s, true)"
+LOCK_TIMEOUT = ", set_config('lock_timeout', %s, true)"  # behind either of them
 
 
 class Database(Protocol):
@@ -104,7 +106,7 @@ OPEN = {TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.I
 
 
 def is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
-    """Whether one is open by Django's book, or by the driver's: Django does not know of a BEGIN that was executed."""
+    """Whether a transaction is open for Django or for the driver: Django does not know of a BEGIN that was executed."""
     return connection.in_atomic_block or not connection.autocommit or _is_open_beneath(connection)
 
 
@@ -170,15 +172,11 @@ class CallerConnection:
 
 
 class MaintenanceConnection:
-    """The connection of a maintenance pass: announcements of actions in it are kept until it has committed.
-
-    Attributes:
-        announcements: payloads by channel, to be sent once the transaction that is open has committed.
-    """
+    """The connection of a maintenance pass: announcements of actions in it are kept until it has committed."""
 
     def __init__(self, database: "QueueConnection") -> None:
         self.alias = database.alias
-        self.announcements: dict[str, set[str]] = {}
+        self.announcements: dict[str, set[str]] = {}  # payloads by channel
         self._database = database
 
     @property
@@ -226,13 +224,14 @@ class QueueConnection:
         self._knows_transaction_timeout = False
 
     @contextlib.contextmanager
-    def transaction(self, *, commits: bool = False) -> Iterator[None]:
+    def transaction(self, *, commits: bool = False, lock_milliseconds: int | None = None) -> Iterator[None]:
         """Run a few statements in one short transaction, with time limits and planner settings of its own.
 
         What is only sent in it makes one round trip altogether, commit included. An error in between rolls back.
 
         Args:
             commits: say COMMIT, so that what the server answers to it is known, and the connection outlives a refusal.
+            lock_milliseconds: maximum wait for each lock, 1 or more. None: as the role has it.
 
         Raises:
             django.db.Error: as Django maps it. After trouble with the connection or the server, it is closed; the next
@@ -244,7 +243,7 @@ class QueueConnection:
                 connection = self._open(self._least_patience)
                 self._inside = True
                 with one_transaction(connection, begins=self._must_begin or commits):
-                    connection.execute(*self._set_local())
+                    connection.execute(*self._set_local(lock_milliseconds))
                     yield
                     self.may_be_committed = True  # the commit is sent from here on
         except Error as error:
@@ -270,6 +269,16 @@ class QueueConnection:
         """Run it, and undo nothing: the locks go with the transaction, which is short."""
         rows = self.rows(sql, parameters)
         return rows if len(rows) == number else []
+
+    def rows_unless_locked(self, sql: str, parameters: Parameters, *, milliseconds: int) -> list[Row] | None:
+        """Run one statement in a transaction of its own; None: it would wait for a lock for longer than that."""
+        try:
+            with self.transaction(lock_milliseconds=milliseconds):
+                return self.rows(sql, parameters)
+        except Error as error:
+            if not is_locked(error):
+                raise
+            return None
 
     def notify(self, sql: str, parameters: Parameters) -> None:
         with contextlib.nullcontext() if self._inside else self.transaction(commits=True):
@@ -339,10 +348,13 @@ class QueueConnection:
         connection.prepare_threshold = 2 if self.is_preparing else None
         self._knows_transaction_timeout = connection.info.server_version >= POSTGRESQL_17
 
-    def _set_local(self) -> tuple[str, tuple[str, ...]]:
+    def _set_local(self, lock_milliseconds: int | None) -> tuple[str, tuple[str, ...]]:
         seconds = conf.statement_timeout_seconds
-        limits = (f"{seconds}s", f"{seconds}s", f"{2 * seconds}s")
-        return (SET_LOCAL_FROM_17, limits) if self._knows_transaction_timeout else (SET_LOCAL, limits[:2])
+        limits: tuple[str, ...] = (f"{seconds}s", f"{seconds}s", f"{2 * seconds}s")
+        text, limits = (SET_LOCAL_FROM_17, limits) if self._knows_transaction_timeout else (SET_LOCAL, limits[:2])
+        if lock_milliseconds is None:
+            return text, limits
+        return text + LOCK_TIMEOUT, (*limits, f"{lock_milliseconds}ms")
 
     def _wait(self, connection: Any, steps: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
         try:
@@ -358,6 +370,23 @@ Where = str | Database | None  # an alias, None for ``PGQUEUE["DATABASE"]``, or 
 def caller_of(where: Where) -> Database:
     """Return the connection that an action is to use."""
     return CallerConnection(where) if where is None or isinstance(where, str) else where
+
+
+def ids_of(given: Iterable[Any]) -> list[int]:
+    """Return the ids that an action is given; those of Django's Tasks framework are texts.
+
+    Raises:
+        TypeError: it is one id, of which a text is digits that look like ids, or something else is among them.
+    """
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes):
+        remedy = "its id in a list" if hasattr(given, "id") else f"[{given!r}]"
+        raise TypeError(f"{given!r} is no list of ids: write {remedy}.")
+    ids = list(given)
+    for place, one in enumerate(ids):
+        if not isinstance(one, Integral) and not (isinstance(one, str) and one.isdecimal()):
+            remedy = ": write its id" if hasattr(one, "id") else ""
+            raise TypeError(f"ids[{place}] is {one!r}, and no id{remedy}.")
+    return [int(one) for one in ids]
 
 
 def only_reads(connection: Any) -> bool:
@@ -421,6 +450,23 @@ KEEPALIVE = {
 def number_array(numbers: Iterable[float]) -> str:
     """Return numbers as the text of a PostgreSQL array, to be cast in the statement: faster than to adapt a list."""
     return f"{{{','.join(map(str, numbers))}}}"
+
+
+class Fenced(Protocol):
+    """A job with the token of one claim; 0: it is not running."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def lease_token(self) -> int: ...
+
+
+def fence(rows: Sequence[Fenced]) -> dict[str, Any]:
+    """Return the parameters ``ids`` and ``lease_tokens``, in the order of the rows."""
+    return {
+        "ids": number_array([row.id for row in rows]),
+        "lease_tokens": number_array([row.lease_token for row in rows]),
+    }
 
 
 def postgresql(alias: str) -> BaseDatabaseWrapper:

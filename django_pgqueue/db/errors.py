@@ -38,21 +38,24 @@ TRANSIENT_CLASSES = {"08", "40", "53", "57", "58"}  # connection, rollback, reso
 TRANSIENT_STATES = {"25006", "25P03", "25P04", "55P03", "55006"}  # read-only, two time limits, lock, in use
 
 
+def _state(error: BaseException) -> str:
+    """Return the server's code of an error of Django; empty where the driver itself has raised it."""
+    return getattr(error.__cause__, "sqlstate", None) or ""
+
+
 def is_rolled_back(error: BaseException) -> bool:
     """Whether the server has said of the transaction itself that it failed, so that nothing of it is committed.
 
     A session that ends says nothing about its last commit, even where the server gives the reason why it ends.
     """
-    sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
-    return sqlstate != "" and sqlstate[:2] != "08" and sqlstate[:3] != "57P"
+    return _state(error) != "" and not _state(error).startswith(OF_CONNECTION)
 
 
 def is_of_connection(error: BaseException) -> bool:
     """Whether the session has ended, cannot begin or does not answer, which says nothing about its statements."""
-    sqlstate: str | None = getattr(error.__cause__, "sqlstate", None)
-    if sqlstate is None:
+    if not _state(error):
         return isinstance(error, OperationalError | InterfaceError)
-    return sqlstate[:2] == "08" or sqlstate[:3] == "57P"
+    return _state(error).startswith(OF_CONNECTION)
 
 
 def is_conflict(error: BaseException) -> bool:
@@ -60,41 +63,40 @@ def is_conflict(error: BaseException) -> bool:
 
     Source: https://www.postgresql.org/docs/current/mvcc-serialization-failure-handling.html
     """
-    return getattr(error.__cause__, "sqlstate", None) in {"40001", "40P01"}
+    return _state(error) in {"40001", "40P01"}
 
 
 def is_locked(error: BaseException) -> bool:
     """Whether a lock was waited for in vain, for as long as ``lock_timeout`` says."""
-    return getattr(error.__cause__, "sqlstate", None) == "55P03"
+    return _state(error) == "55P03"
 
 
 def is_refusal(error: Error) -> bool:
     """Whether the database refuses the very values it was given, so that trying again cannot help."""
-    sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
-    return sqlstate[:2] in REFUSING_CLASSES or isinstance(error, DataError)
+    return _state(error)[:2] in REFUSING_CLASSES or isinstance(error, DataError)
 
 
 def is_too_much(error: Error) -> bool:
     """Whether less work in one statement may help: it took too long, or more memory or room than there is."""
-    sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
-    return is_too_slow(error) or isinstance(error.__cause__, Silence) or sqlstate[:2] == "53" or sqlstate == "25P04"
+    return is_too_slow(error) or isinstance(error.__cause__, Silence) or _state(error).startswith(("53", "25P04"))
 
 
 def is_of_another_schema(error: BaseException) -> bool:
     """Whether a table, column or function is not there, as before a migration."""
-    return getattr(error.__cause__, "sqlstate", None) in {"42P01", "42703", "42883"}
+    return _state(error) in {"42P01", "42703", "42883"}
 
 
 def is_too_slow(error: BaseException) -> bool:
     """Whether a statement was cancelled: it took longer than it may. The database itself is well."""
-    return getattr(error.__cause__, "sqlstate", None) == "57014"
+    return _state(error) == "57014"
 
 
 def is_over_limit(error: BaseException) -> bool:
     """Whether a limit of the server is exceeded; by a notification, because the queue of those is full."""
-    return getattr(error.__cause__, "sqlstate", None) == "54000"
+    return _state(error) == "54000"
 
 
+OF_CONNECTION = ("08", "57P")
 REFUSING_CLASSES = {"22", "23", "54"}  # data, integrity, program limits
 
 
@@ -102,6 +104,11 @@ def primary(error: BaseException) -> str:
     """Return what the database says in its first sentence, without details: these may quote a whole row."""
     diagnosis = getattr(error.__cause__, "diag", None)
     return getattr(diagnosis, "message_primary", None) or one_line(error)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the kind of an error and the first line of what it says: the rest may have values of arguments."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 def one_line(error: BaseException) -> str:

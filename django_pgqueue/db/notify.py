@@ -69,19 +69,17 @@ class Notification:
         except Error as error:
             _warn(self.payloads, error)
 
-    def send(self) -> None:
-        send_notification(CallerConnection(self.database), self.payloads, channel=self.channel)
 
-
-def notify_queues(to: str | Database, queue: str) -> None:
-    """Announce work on ``queue`` when the caller's transaction has committed; at once if there is none.
+def notify_queues(to: str | Database, queues: Iterable[str]) -> None:
+    """Announce work on each of the queues when the caller's transaction has committed; at once if there is none.
 
     The notification is a statement of its own after the commit: NOTIFY takes a lock of the whole cluster until its
     transaction is on disk, and one that only notifies has nothing to write there.
     Source: https://www.postgresql.org/docs/current/sql-notify.html
     """
     if conf.notify:
-        _after_commit(to, (queue_payload(queue),))
+        for queue in sorted(queues):
+            _after_commit(to, (queue_payload(queue),))
 
 
 def notify_keys(to: str | Database, keys: Collection[str]) -> None:
@@ -89,6 +87,12 @@ def notify_keys(to: str | Database, keys: Collection[str]) -> None:
     if conf.notify and keys:
         named = sorted(keys) if len(keys) <= MOST_KEYS else [""]
         _after_commit(to, tuple(ADMIT + key for key in named))
+
+
+def notify_due(to: str | Database, jobs: Collection[tuple[str, str | None]]) -> None:
+    """Announce due jobs, given as queues and keys: that they may be claimed, or admitted where they have a key."""
+    notify_queues(to, {queue for queue, key in jobs if key is None})
+    notify_keys(to, {key for _, key in jobs if key is not None})
 
 
 def notify_cancelled(to: str | Database) -> None:
@@ -111,7 +115,7 @@ def notify_bulk_action(alias: str) -> None:
 def notify_waiters(database: Database, ids: Collection[int]) -> None:
     """Announce the ends of jobs whose results are waited for, once they are committed.
 
-    On a connection of the queue's own it is: each of its statements is a transaction, or else this belongs to the same.
+    On a connection of the queue's own it is sent at once: the ends are committed, or the transaction is the same.
     """
     payloads = tuple(map(str, ids)) if conf.notify else ()
     if payloads and isinstance(database, CallerConnection | MaintenanceConnection):
@@ -154,6 +158,12 @@ def send_or_warn(database: Database, payloads: Collection[str], *, channel: str 
         _refusals.pop(database.alias, None)
 
 
+def announce_queues(database: Database, queues: Collection[str]) -> None:
+    """Announce work on queues at once, unless ``PGQUEUE["NOTIFY"]`` is off; raises as ``send_or_warn``."""
+    if queues and conf.notify:
+        send_or_warn(database, sorted(map(queue_payload, queues)))
+
+
 _refusals: dict[str, str] = {}  # why the last announcement by an alias was refused; every reason is said once
 
 
@@ -169,12 +179,13 @@ def _after_commit(to: str | Database, payloads: tuple[str, ...], channel: str = 
     if isinstance(to, MaintenanceConnection):
         to.announcements.setdefault(channel, set()).update(payloads)
         return
-    wake_up = Notification(to if isinstance(to, str) else to.alias, payloads, channel)
-    connection = postgresql(wake_up.database)
+    alias = to if isinstance(to, str) else to.alias
+    connection = postgresql(alias)
     if not connection.in_atomic_block and not connection.get_autocommit():
-        wake_up.send()  # set_autocommit(False): on_commit would raise, so it goes with the transaction
-    elif not _is_pending(connection, wake_up):
-        transaction.on_commit(wake_up, using=wake_up.database)
+        # set_autocommit(False): on_commit would raise, so it goes with the transaction
+        send_notification(CallerConnection(alias), payloads, channel=channel)
+    elif not _is_pending(connection, wake_up := Notification(alias, payloads, channel)):
+        transaction.on_commit(wake_up, using=alias)
 
 
 def _is_pending(connection: BaseDatabaseWrapper, wake_up: Notification) -> bool:

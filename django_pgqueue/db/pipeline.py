@@ -51,23 +51,19 @@ def one_transaction(connection: Any, *, begins: bool) -> Iterator[None]:
 
 
 def _check_commit(connection: Any, error: Exception, *, is_sent: bool) -> None:
-    """Raise what a commit has failed with in place of an error that does not say so."""
+    """Raise what a commit has failed with, as far as it can be known, in place of an error that does not say so.
+
+    psycopg has no statement to which this answer to the Sync belongs. It raises the error and stumbles over it when it
+    leaves the pipeline; or, where the Sync's own end was read along with it, loses count of the answers.
+    """
     if not isinstance(error, IndexError | psycopg.OperationalError):
         return
     is_told = connection.closed and not isinstance(error, IndexError)
     if is_sent and not is_told and not getattr(error, "sqlstate", None):
         connection.close()
-        raise _at_commit(error) from None
-
-
-def _at_commit(error: Exception) -> psycopg.Error:
-    """Return why a commit failed, as far as it can be known.
-
-    psycopg has no statement to which this answer to the Sync belongs. It raises the error and stumbles over it when it
-    leaves the pipeline; or, where the Sync's own end was read along with it, loses count of the answers.
-    """
-    cause = error.__context__
-    return cause if isinstance(cause, psycopg.Error) else CommitFailed("the transaction failed at its commit")
+        if isinstance(error.__context__, psycopg.Error):
+            raise error.__context__ from None
+        raise CommitFailed("the transaction failed at its commit") from None
 
 
 @contextlib.contextmanager
@@ -89,14 +85,14 @@ def impatient(steps: Generator[Any, Any, Any], patience_seconds: float) -> Gener
 
     psycopg tells so several times a second where nothing has.
     """
-    heard_at = time.monotonic()
+    answered_at = time.monotonic()
     try:
         wanted = next(steps)
         while True:
             is_ready = yield wanted
             if is_ready:
-                heard_at = time.monotonic()
-            elif time.monotonic() - heard_at > patience_seconds:
+                answered_at = time.monotonic()
+            elif time.monotonic() - answered_at > patience_seconds:
                 raise Silence(f"the server has not answered for {patience_seconds:g} s")
             wanted = steps.send(is_ready)
     except StopIteration as end:

@@ -10,35 +10,7 @@ PACKAGE = Path(__file__).parent.parent
 
 # Sizes that a batch may have. LIMIT is a literal: with a parameter there, the planner of a prepared statement would
 # assume a tenth of the table. A few sizes keep the number of prepared statements small.
-LADDER = (
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    8,
-    10,
-    12,
-    16,
-    20,
-    25,
-    32,
-    40,
-    50,
-    64,
-    80,
-    100,
-    128,
-    160,
-    200,
-    250,
-    320,
-    400,
-    500,
-    700,
-    1000,
-)
+LADDER = 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 64, 80, 100, 128, 160, 200, 250, 320, 400, 500, 700, 1000
 LIMIT = "LIMIT 1000"
 
 

@@ -23,19 +23,13 @@ FUNCTIONS = {"pgqueue_enqueue": "0001_initial", "pgqueue_turns": "0001_initial"}
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A column, index or check of a table, or a function.
+    """A column, index or check of a table, or a function."""
 
-    Attributes:
-        kind: one of these words, as ``schema.sql`` has them.
-        rule: the index or constraint of the model; None: what PostgreSQL makes with the column.
-        is_unique: whether statements rely on it for more than speed.
-    """
-
-    kind: str
+    kind: str  # one of these words, as ``schema.sql`` has them
     name: str
     model: type[Model] | None = None
-    rule: Any = None
-    is_unique: bool = False
+    rule: Any = None  # the index or constraint of the model; None: what PostgreSQL makes with the column
+    is_unique: bool = False  # statements rely on it for more than speed
 
     @property
     def table(self) -> str:

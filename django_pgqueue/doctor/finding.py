@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -13,6 +13,7 @@ from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.doctor.catalogue import Catalogue, unapplied
 from django_pgqueue.insights.formatting import cut
 from django_pgqueue.insights.overview import QueueLine, living_workers
+from django_pgqueue.insights.worker_info import with_clock
 from django_pgqueue.maintenance import vacuum
 from django_pgqueue.maintenance.vacuum import TableCounters
 from django_pgqueue.models import Worker
@@ -30,32 +31,16 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that is wrong.
+    """One thing that is wrong."""
 
-    Attributes:
-        name: what kind of thing; stays the same from release to release.
-        what: what was found, with its values, as a sentence.
-        remedy: what to do, as a sentence.
-        facts: the values, for programs.
-    """
-
-    name: str
+    name: str  # what kind of thing; stays the same from release to release
     level: Level
-    what: str
-    remedy: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    what: str  # what was found, with its values, as a sentence
+    remedy: str  # what to do, as a sentence
+    facts: Mapping[str, Any] = field(default_factory=dict)  # the values, for programs
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "level": self.level,
-            "what": self.what,
-            "remedy": self.remedy,
-            "facts": dict(self.facts),
-        }
-
-
-# Names in a message
+        return asdict(self)
 
 
 def named(names: Sequence[str]) -> str:
@@ -63,9 +48,6 @@ def named(names: Sequence[str]) -> str:
     more = len(names) - MOST_NAMED
     text = ", ".join(cut(name, WIDEST) for name in names[:MOST_NAMED])
     return _("%(names)s and %(number)s more") % {"names": text, "number": more} if more > 0 else text
-
-
-# Data read once for all looks
 
 
 class View:
@@ -78,10 +60,11 @@ class View:
 
     @functools.cached_property
     def workers(self) -> list[Worker]:
-        return list(living_workers(self.alias))
+        """Those that live; ``at`` of each is the time of the database."""
+        return list(with_clock(living_workers(self.alias)))
 
     @functools.cached_property
-    def signs(self) -> TableCounters:
+    def counters(self) -> TableCounters:
         return vacuum.look(self.database)
 
     @functools.cached_property

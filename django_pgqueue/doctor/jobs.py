@@ -12,7 +12,7 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.doctor.finding import Finding, Level, View, named
 from django_pgqueue.doctor.schedules import MOST_LOOKED_AT
 from django_pgqueue.insights import throughput
-from django_pgqueue.insights.formatting import duration, whole
+from django_pgqueue.insights.formatting import duration, grouped
 from django_pgqueue.insights.overview import OLD_SECONDS
 from django_pgqueue.jobs.executor import find_at
 from django_pgqueue.models import Schedule
@@ -27,7 +27,6 @@ MOST_JOBS = 100  # of each queue, whose tasks are looked at
 
 
 def old_jobs(view: View) -> Iterator[Finding]:
-    """Say in which queues jobs wait too long, although they are served."""
     ages = {queue.name: queue.oldest_seconds or 0.0 for queue in view.with_work if queue.workers}
     old = sorted((name for name in ages if ages[name] >= OLD_SECONDS), key=lambda name: -ages[name])
     if not old:
@@ -46,14 +45,17 @@ def old_jobs(view: View) -> Iterator[Finding]:
 
 
 def failing(view: View) -> Iterator[Finding]:
-    """Say in which queues most attempts fail."""
     flows = throughput.by_queue(view.alias, minutes=FAILING_MINUTES)
-    found = {name: counts for name, counts in sorted(flows.items()) if _is_failing(counts)}
+    found = {
+        name: counts
+        for name, counts in sorted(flows.items())
+        if counts.attempts >= FEWEST_ATTEMPTS and counts.is_failing
+    }
     if not found:
         return
     told = [
         _("%(queue)s (%(share)s %% of %(attempts)s)")
-        % {"queue": name, "share": round(100 * (counts.failure_rate or 0.0)), "attempts": whole(_attempts(counts))}
+        % {"queue": name, "share": round(100 * (counts.failure_rate or 0.0)), "attempts": grouped(counts.attempts)}
         for name, counts in found.items()
     ]
     yield Finding(
@@ -67,7 +69,7 @@ def failing(view: View) -> Iterator[Finding]:
 
 
 def unknown_tasks(view: View) -> Iterator[Finding]:
-    """Say which tasks of waiting jobs this code does not know. Of each queue the first hundred jobs are looked at."""
+    """Look at the first hundred jobs of each queue."""
     names = [queue.name for queue in view.queues if queue.queued.value][:MOST_QUEUES]
     rows = view.database.rows(statement("next_tasks"), {"names": names, "limit": MOST_JOBS})
     unknown = [(task, number, job_id) for task, backend, number, job_id in sorted(rows) if not task_of(task, backend)]
@@ -83,7 +85,7 @@ def unknown_tasks(view: View) -> Iterator[Finding]:
             "At least %(number)s jobs wait whose tasks this code does not know: %(tasks)s.",
             number,
         )
-        % {"number": whole(number), "tasks": named(list(found))},
+        % {"number": grouped(number), "tasks": named(list(found))},
         remedy=_(
             "Workers load the tasks.py of the apps in INSTALLED_APPS, and what these, or an AppConfig.ready(), import: "
             "import the module of the task there. Or deploy the code that has the task to the workers, or give the "
@@ -104,21 +106,13 @@ def task_of(name: str, backend: str) -> registry.TaskDefinition | None:
         return None
 
 
-def _is_failing(counts: throughput.StatsCounts) -> bool:
-    return _attempts(counts) >= FEWEST_ATTEMPTS and counts.is_failing
-
-
-def _attempts(counts: throughput.StatsCounts) -> int:
-    return counts.ended + counts.lost
-
-
 # Arguments of jobs that wait, and of the next jobs of schedules
 
 IN_JSON = {list: "array", dict: "object", str: "string", bool: "boolean", type(None): "null"}  # others are numbers
 
 
 class ArgumentShape(NamedTuple):
-    """Of which shape the arguments of some jobs are; the columns of ``argument_shapes.sql``."""
+    """A shape of arguments, and the jobs that have it; the columns of ``argument_shapes.sql``."""
 
     task: str
     backend: str
@@ -131,12 +125,10 @@ class ArgumentShape(NamedTuple):
 
 
 def unfit_arguments(view: View) -> Iterator[Finding]:
-    """Say for which waiting jobs this code's function of the task cannot be called."""
     names = [queue.name for queue in view.queues if queue.queued.value][:MOST_QUEUES]
-    shapes = map(
-        ArgumentShape._make, view.database.rows(statement("argument_shapes"), {"names": names, "limit": MOST_JOBS})
-    )
-    unfit = [(shape, problem) for shape in sorted(shapes, key=_order) if (problem := _problem(shape))]
+    rows = view.database.rows(statement("argument_shapes"), {"names": names, "limit": MOST_JOBS})
+    shapes = sorted(map(ArgumentShape._make, rows), key=lambda shape: (shape.task, shape.job_id))
+    unfit = [(shape, problem) for shape in shapes if (problem := _problem(shape))]
     if not unfit:
         return
     number = sum(shape.number for shape, _problem in unfit)
@@ -151,7 +143,7 @@ def unfit_arguments(view: View) -> Iterator[Finding]:
             number,
         )
         % {
-            "number": whole(number),
+            "number": grouped(number),
             "tasks": named([words % {"task": name, **told[name]} for name in sorted(told)]),
         },
         remedy=_(
@@ -163,7 +155,7 @@ def unfit_arguments(view: View) -> Iterator[Finding]:
 
 
 def unfit_schedules(view: View) -> Iterator[Finding]:
-    """Say of which schedules the next job could not run. Those of the code are declared anew with it."""
+    """Look at schedules made or edited by staff: those of the code are declared anew with it."""
     rows = (
         Schedule.objects.using(view.alias)
         .filter(is_enabled=True)
@@ -181,7 +173,10 @@ def unfit_schedules(view: View) -> Iterator[Finding]:
             "The next jobs of %(number)s schedules cannot run: %(schedules)s.",
             len(unfit),
         )
-        % {"number": whole(len(unfit)), "schedules": named([f"{name} ({problem})" for name, problem in unfit.items()])},
+        % {
+            "number": grouped(len(unfit)),
+            "schedules": named([f"{name} ({problem})" for name, problem in unfit.items()]),
+        },
         remedy=_("Change its task or arguments in the admin, or pause it; or let the function take what it gives."),
         facts={"schedules": unfit},
     )
@@ -215,7 +210,3 @@ def _misfit(task: registry.TaskDefinition, args: Iterable[Any], keys: Iterable[s
     except TypeError as error:
         return str(error)
     return ""
-
-
-def _order(shape: ArgumentShape) -> tuple[str, int]:
-    return shape.task, shape.job_id

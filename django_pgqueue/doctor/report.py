@@ -9,51 +9,45 @@ from django.utils.translation import gettext as _
 
 from django_pgqueue.conf import conf
 from django_pgqueue.db.errors import one_line
-from django_pgqueue.db.queries import statement
+from django_pgqueue.doctor import jobs, schedules, schema, tables, workers
 from django_pgqueue.doctor.finding import Finding, Level, View
-from django_pgqueue.doctor.jobs import failing, old_jobs, unfit_arguments, unfit_schedules, unknown_tasks
-from django_pgqueue.doctor.schedules import late_schedules, refused_schedules
-from django_pgqueue.doctor.schema import checks, columns, functions, indexes, migrations
-from django_pgqueue.doctor.tables import clocks, dead_rows, default_partition, old_snapshot, partitions, settings
-from django_pgqueue.doctor.workers import (
-    listening,
-    no_workers,
-    polling,
-    stalled_bulk_actions,
-    too_few_connections,
-    unserved,
-    versions,
-)
 from django_pgqueue.insights.bounded import TookTooLong, bounded
 from django_pgqueue.insights.overview import QueueLine, lines
 
 Look = Callable[[View], Iterable[Finding]]
 
-SCHEMA_LOOKS: tuple[Look, ...] = (columns, indexes, checks, functions, partitions, settings)
+SCHEMA_LOOKS: tuple[Look, ...] = (
+    schema.columns,
+    schema.indexes,
+    schema.checks,
+    schema.functions,
+    tables.partitions,
+    tables.settings,
+)
 """Looks at the catalogue alone, whatever works or waits: for the system checks too."""
 
 LOOKS: tuple[Look, ...] = (
-    no_workers,
-    unserved,
-    polling,
-    versions,
-    stalled_bulk_actions,
-    old_jobs,
-    failing,
-    unknown_tasks,
-    late_schedules,
-    refused_schedules,
-    migrations,
+    workers.no_workers,
+    workers.unserved,
+    workers.polling,
+    workers.versions,
+    workers.stalled_bulk_actions,
+    jobs.old_jobs,
+    jobs.failing,
+    jobs.unknown_tasks,
+    schedules.late_schedules,
+    schedules.refused_schedules,
+    schema.migrations,
     *SCHEMA_LOOKS,
-    too_few_connections,
-    old_snapshot,
-    dead_rows,
-    default_partition,
-    clocks,
+    workers.too_few_connections,
+    tables.old_snapshot,
+    tables.dead_rows,
+    tables.default_partition,
+    tables.clocks,
 )
 """Those of the panel in the admin."""
 
-ALL_LOOKS: tuple[Look, ...] = (*LOOKS, unfit_arguments, unfit_schedules, listening)
+ALL_LOOKS: tuple[Look, ...] = (*LOOKS, jobs.unfit_arguments, jobs.unfit_schedules, workers.listening)
 """And those of pgqueue_doctor alone: they read arguments, or wait for an answer."""
 
 NOT_LOOKED_AT = "not-looked-at"
@@ -79,7 +73,7 @@ def findings(
 
 
 def _count_queues(view: View) -> Iterable[Finding]:
-    view.queues = lines(view.alias)
+    view.queues = lines(view.alias, view.workers)
     return ()
 
 
@@ -106,5 +100,5 @@ def _limited(view: View) -> Iterator[None]:
             yield
         return
     with bounded(view.alias):
-        view.database.rows(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
+        view.database.rows("SELECT set_config('lock_timeout', %(limit)s, true)", {"limit": f"{LOCK_MILLISECONDS}ms"})
         yield

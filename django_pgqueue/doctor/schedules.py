@@ -12,20 +12,13 @@ from django_pgqueue.doctor.finding import Finding, Level, View, named
 from django_pgqueue.models import Schedule
 
 LATE = dt.timedelta(minutes=1)  # of a tick that became no job: workers look every second
-
 IS_LATE = Q(is_enabled=True, next_at__lt=Now() - LATE)
 
 MOST_LOOKED_AT = 100
 
 
 def late_schedules(view: View) -> Iterator[Finding]:
-    """Say whose ticks are over, and have become no jobs."""
-    late = list(
-        Schedule.objects.using(view.alias)
-        .filter(IS_LATE)
-        .order_by("next_at")
-        .values_list("name", flat=True)[:MOST_LOOKED_AT]
-    )
+    late = _names(view, IS_LATE, order="next_at")
     if not late:
         return
     yield Finding(
@@ -42,14 +35,7 @@ def late_schedules(view: View) -> Iterator[Finding]:
 
 
 def refused_schedules(view: View) -> Iterator[Finding]:
-    """Say whose ticks cannot become jobs."""
-    wrong = list(
-        Schedule.objects.using(view.alias)
-        .filter(is_enabled=True)
-        .exclude(last_error="")
-        .order_by("name")
-        .values_list("name", flat=True)[:MOST_LOOKED_AT]
-    )
+    wrong = _names(view, Q(is_enabled=True) & ~Q(last_error=""), order="name")
     if not wrong:
         return
     yield Finding(
@@ -64,3 +50,8 @@ def refused_schedules(view: View) -> Iterator[Finding]:
         remedy=_("The page of the schedule says why. Mend it there or in the code, or pause it."),
         facts={"schedules": wrong},
     )
+
+
+def _names(view: View, where: Q, *, order: str) -> list[str]:
+    names = Schedule.objects.using(view.alias).filter(where).order_by(order).values_list("name", flat=True)
+    return list(names[:MOST_LOOKED_AT])

@@ -15,7 +15,6 @@ from django_pgqueue.models import Job
 
 
 def migrations(view: View) -> Iterator[Finding]:
-    """Name migrations of this code that the database has not seen."""
     if not view.unapplied:
         return
     yield Finding(
@@ -34,7 +33,6 @@ def migrations(view: View) -> Iterator[Finding]:
 
 
 def columns(view: View) -> Iterator[Finding]:
-    """Name tables and columns that are not there, although their migrations are noted."""
     missing = _missing(view, "column")
     if not missing:
         return
@@ -54,7 +52,6 @@ def columns(view: View) -> Iterator[Finding]:
 
 
 def indexes(view: View) -> Iterator[Finding]:
-    """Name indexes that are missing, and those that are there and may not be read."""
     if missing := [part for part in _missing(view, "index") if part.table in view.catalogue.tables]:
         yield _missing_indexes(missing, view.catalogue.making(missing))
     ours, left = view.catalogue.wrong("index")
@@ -94,7 +91,6 @@ def _invalid_indexes(ours: Sequence[Part], left: Sequence[str]) -> Finding:
 
 
 def checks(view: View) -> Iterator[Finding]:
-    """Name checks of the database that are missing, and those that old rows were never held to."""
     missing = [part for part in _missing(view, "check") if part.table in view.catalogue.tables]
     unproven, _others = view.catalogue.wrong("check")
     if not missing and not unproven:
@@ -113,7 +109,6 @@ def checks(view: View) -> Iterator[Finding]:
 
 
 def functions(view: View) -> Iterator[Finding]:
-    """Name functions that the migrations have made, and that are not there."""
     missing = [part.name for part in _missing(view, "function")]
     if not missing:
         return

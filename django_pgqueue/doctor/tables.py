@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django_pgqueue.conf import conf
 from django_pgqueue.db.queries import statement
 from django_pgqueue.doctor.finding import Finding, Level, View, named
-from django_pgqueue.insights.formatting import duration, local, whole
+from django_pgqueue.insights.formatting import duration, grouped, when
 from django_pgqueue.insights.retention import remedy
 from django_pgqueue.maintenance import partitions as retention
 from django_pgqueue.maintenance import vacuum
@@ -19,7 +19,6 @@ from django_pgqueue.maintenance.vacuum import SnapshotHolder
 OLD_SECONDS = 5 * 60
 VERY_OLD_SECONDS = 60 * 60
 MANY_DEAD_ROWS = 100_000  # claims step over them: 20,000 cost a millisecond and a half
-
 MOST_SKEW_SECONDS = 2.0
 
 OPTIONS = {
@@ -37,36 +36,35 @@ OPTIONS = {
 def old_snapshot(view: View) -> Iterator[Finding]:
     """Say who keeps VACUUM from removing dead rows. Slots and standbys do not tell since when."""
     holder = vacuum.oldest_snapshot(view.database)
-    if holder is None or not _is_old(holder, view.signs.dead):
+    if holder is None or not _is_old(holder, view.counters.dead):
         return
     session = _session(view, holder)
     yield Finding(
         name="old-snapshot",
         level=Level.ERROR if (holder.seconds or 0.0) >= VERY_OLD_SECONDS else Level.WARNING,
         what=_("The oldest snapshot keeps dead rows in the tables, about %(dead)s of pgqueue_jobs: %(holder)s.")
-        % {"dead": whole(view.signs.dead), "holder": _whose(holder, session)},
+        % {"dead": grouped(view.counters.dead), "holder": _whose(holder, session)},
         remedy=remedy(holder),
-        facts={**holder._asdict(), **session, "dead_rows": view.signs.dead},
+        facts={**holder._asdict(), **session, "dead_rows": view.counters.dead},
     )
 
 
 def dead_rows(view: View) -> Iterator[Finding]:
-    """Say that there are too many dead rows: every claim steps over them."""
-    signs, many = view.signs, MANY_DEAD_ROWS
-    if signs.dead < max(many, signs.live // 2):
+    counters = view.counters
+    if counters.dead < max(MANY_DEAD_ROWS, counters.live // 2):
         return
-    last = max(filter(None, (signs.vacuumed_at, signs.autovacuumed_at)), default=None)
-    when = _("The last VACUUM was at %(time)s.") % {"time": f"{local(last):%Y-%m-%d %H:%M:%S}"} if last else ""
+    last = max(filter(None, (counters.vacuumed_at, counters.autovacuumed_at)), default=None)
+    cleaned = _("The last VACUUM was at %(time)s.") % {"time": when(last)} if last else _("There was no VACUUM yet.")
     yield Finding(
         name="dead-rows",
         level=Level.WARNING,
         what=_("pgqueue_jobs has about %(dead)s dead rows beside %(live)s live ones. %(when)s")
-        % {"dead": whole(signs.dead), "live": whole(signs.live), "when": when or _("There was no VACUUM yet.")},
+        % {"dead": grouped(counters.dead), "live": grouped(counters.live), "when": cleaned},
         remedy=_(
             "End the session that holds the oldest snapshot, if there is one. See that PGQUEUE['VACUUM_DEAD_ROWS'] is "
             "not 0 and that the role of PGQUEUE['MAINTENANCE_DATABASE'] may VACUUM the table."
         ),
-        facts={"dead": signs.dead, "live": signs.live, "last_vacuum": last},
+        facts={"dead": counters.dead, "live": counters.live, "last_vacuum": last},
     )
 
 
@@ -96,7 +94,7 @@ def default_partition(view: View) -> Iterator[Finding]:
     yield Finding(
         name="default-partition",
         level=Level.WARNING,
-        what=_("About %(number)s finished jobs lie in the default partition.") % {"number": whole(rows)},
+        what=_("About %(number)s finished jobs lie in the default partition.") % {"number": grouped(rows)},
         remedy=_(
             "They are removed one by one when their time is over. See that partitions are made ahead: manage.py "
             "pgqueue_retention shows them."
@@ -106,7 +104,6 @@ def default_partition(view: View) -> Iterator[Finding]:
 
 
 def settings(view: View) -> Iterator[Finding]:
-    """Name storage options that were changed, and a server without autovacuum."""
     given, has_autovacuum, _rows = _storage(view)
     options = dict(option.split("=", 1) for option in given)
     wrong = {name: options.get(name) for name, wanted in OPTIONS.items() if options.get(name) != wanted}
@@ -132,7 +129,6 @@ def settings(view: View) -> Iterator[Finding]:
 
 
 def clocks(view: View) -> Iterator[Finding]:
-    """Say that the clock here differs from the database's, which alone decides when jobs are due."""
     before = timezone.now()
     [(told,)] = view.database.rows("SELECT extract(epoch FROM clock_timestamp())::double precision", {})
     after = timezone.now()

@@ -13,20 +13,17 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.queries import statement
 from django_pgqueue.doctor.finding import Finding, Level, View, named
 from django_pgqueue.insights.formatting import short
-from django_pgqueue.insights.overview import living_workers, total
+from django_pgqueue.insights.overview import total
 from django_pgqueue.models import BulkAction
 from django_pgqueue.version import VERSION
 from django_pgqueue.worker.listener import FULL, try_out
 
-DEAF = dt.timedelta(minutes=1)  # a younger worker may just not have connected yet
-
+CONNECTING = dt.timedelta(minutes=1)  # a younger worker may just not listen yet
 STALLED = dt.timedelta(minutes=1)  # since its slice was due: workers look every second
-
 MOST_BULK_ACTIONS = 100
 
 
 def no_workers(view: View) -> Iterator[Finding]:
-    """Say that no worker runs any job."""
     if view.workers:
         return
     waiting = [queue.name for queue in view.with_work]
@@ -42,7 +39,6 @@ def no_workers(view: View) -> Iterator[Finding]:
 
 
 def unserved(view: View) -> Iterator[Finding]:
-    """Say which queues have jobs and none of the workers that are alive."""
     lost = [queue for queue in view.with_work if not queue.workers] if view.workers else []
     if not lost:
         return
@@ -62,11 +58,9 @@ def unserved(view: View) -> Iterator[Finding]:
 
 
 def polling(view: View) -> Iterator[Finding]:
-    """Say that workers do not hear of new jobs, although these are announced."""
     if not conf.notify:
         return
-    deaf = living_workers(view.alias).filter(session_pid=0, started_at__lt=Now() - DEAF)
-    number = len({worker.supervisor_id for worker in deaf})
+    number = len({worker.supervisor_id for worker in view.workers if _only_polls(worker)})
     commands = len({worker.supervisor_id for worker in view.workers})
     if not number:
         return
@@ -88,8 +82,11 @@ def polling(view: View) -> Iterator[Finding]:
     )
 
 
+def _only_polls(worker: Any) -> bool:
+    return not worker.session_pid and worker.started_at < worker.at - CONNECTING
+
+
 def versions(view: View) -> Iterator[Finding]:
-    """Say that workers run another version of the package than this process."""
     other = [worker.version for worker in view.workers if worker.version != VERSION]
     if not other:
         return
@@ -109,7 +106,6 @@ def versions(view: View) -> Iterator[Finding]:
 
 
 def stalled_bulk_actions(view: View) -> Iterator[Finding]:
-    """Say which bulk actions of staff are not carried on, although a slice is due."""
     due = BulkAction.objects.using(view.alias).filter(ended_at=None, next_at__lt=Now() - STALLED).order_by("next_at")
     stalled = list(due[:MOST_BULK_ACTIONS])
     if not stalled:
@@ -128,11 +124,8 @@ def stalled_bulk_actions(view: View) -> Iterator[Finding]:
     )
 
 
-# Notifications: what workers try when they connect is tried here
-
-
 def listening(view: View) -> Iterator[Finding]:
-    """Say that who listens hears nothing. Takes two connections, and two seconds where nothing arrives."""
+    """Try what workers try when they connect. Takes two connections, and two seconds where nothing arrives."""
     listens = conf.listen_database if view.alias == conf.database else view.alias
     useless = try_out(listens, view.alias) if conf.notify else None
     if useless is None:
@@ -164,9 +157,7 @@ def listening(view: View) -> Iterator[Finding]:
 # Connections
 
 OF_COMMAND = 4  # heartbeat, maintenance, listener, at times table-maintenance; see docs/how-to/deploy.md#connections
-
 OF_PROCESS = 1  # the consumer; every other thread that uses the database has one more
-
 SIZE_OF_POOL = 4  # that of psycopg, unless settings say so
 
 

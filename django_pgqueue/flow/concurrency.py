@@ -25,15 +25,11 @@ class LockKind(StrEnum):
 
 
 class Admitted(NamedTuple):
-    """Result of an admission."""
-
     queues: frozenset[str]  # those that have jobs to claim
     missed: frozenset[str]  # keys that another session was counting
 
 
 class PendingLocks(NamedTuple):
-    """Locks on their way."""
-
     names: tuple[str, ...]
     answer: PendingResult
 
@@ -47,18 +43,14 @@ def try_lock(database: QueueConnection, kind: LockKind, names: Iterable[str]) ->
     """Send the try to lock names, in the transaction that is open on ``database``, and do not wait for the answer.
 
     The next statement of the transaction finds those that were got in ``current_setting('pgqueue.admitting')``, as a
-    JSON array. Nothing waits for a lock, so there can be no deadlock; the order of the names is that of the alphabet.
-
-    Args:
-        names: of one kind, ``LOCKED_AT_ONCE`` at most. Of more, the first in the alphabet are tried.
+    JSON array. Nothing waits for a lock, so there can be no deadlock. Of more than ``LOCKED_AT_ONCE`` names the first
+    in the alphabet are tried.
     """
     tried = tuple(sorted(set(names))[:LOCKED_AT_ONCE])
     return PendingLocks(tried, database.send(statement("try_lock"), {"kind": kind.value, "names": list(tried)}))
 
 
 class PendingAdmission(NamedTuple):
-    """An admission on its way."""
-
     locking: PendingLocks
     answer: PendingResult
 

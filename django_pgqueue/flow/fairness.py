@@ -1,4 +1,4 @@
-"""Let fair keys catch up that stand further behind than their turns say.
+"""Pass of maintenance: let fair keys catch up that stand further behind than their turns say.
 
 A turn is given when a job is enqueued, by what can be seen then. Jobs that could not be seen, because their transaction
 was still open, may turn up far before those of other keys; so may jobs that were moved, or inserted by plain
@@ -14,10 +14,12 @@ from django_pgqueue.db.connections import Database
 from django_pgqueue.db.queries import statement
 
 MOST_LATE = 10  # maximum number of keys that catch up in one statement
-
 TOLERATED = dt.timedelta(microseconds=100)  # lag of a key, in turns of a microsecond, behind the twentieth job
-
 SLOW_SECONDS = 0.02  # of the search for the heads of queues, from which on they are noted for sessions that enqueue
+
+LATE_SECONDS = 0.1  # while a key stands behind: the jobs that were brought forward may be done soon
+TURNS_SECONDS = 1.0  # while there are fair keys
+NONE_SECONDS = 5.0
 
 Place = tuple[str, str, int]  # of the round of all keys: queue, fair key, rank
 
@@ -40,8 +42,6 @@ class FairKeyHead(NamedTuple):
 
 
 class FairnessResult(NamedTuple):
-    """Result of a pass."""
-
     keys: int  # looked at
     late: int  # keys that stood behind
     next: Place  # where the next pass begins
@@ -81,3 +81,15 @@ def _note_heads(database: Database, fronts: Sequence[FairKeyHead]) -> None:
         "run_ats": list(heads.values()),
     }
     database.rows(statement("save_queue_heads"), parameters)
+
+
+class FairKeys:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._place = START
+
+    def keep_turns(self) -> float:
+        """Do the next part of the round of all fair keys; return the seconds until the one after it."""
+        done = advance_fair_keys(self._database, after=self._place)
+        self._place = done.next
+        return LATE_SECONDS if done.late else TURNS_SECONDS if done.keys else NONE_SECONDS

@@ -22,7 +22,6 @@ from django_pgqueue.stored_values import aware
 logger = logging.getLogger("django_pgqueue")
 
 MOST: Final = 1_000_000  # jobs in a limit
-
 BURST_SECONDS: Final = 0.2  # default burst of a rate: as many jobs as it gives in this time, at least one
 
 
@@ -51,8 +50,8 @@ def pause_queue(
 
     Args:
         name: the queue; it need not have had a job yet.
-        by: who does it; shown to others.
-        reason: why; shown to others.
+        by: user who does it; shown to others.
+        reason: any text; shown to others.
         resume_at: when the pause ends by itself, by the database's clock: an aware datetime, or a timedelta from now.
             None: when the queue is resumed.
 
@@ -67,12 +66,13 @@ def pause_queue(
     for option, text in (("by", by), ("reason", reason)):
         if not isinstance(text, str) or "\0" in text:
             raise InvalidLimit(f"{option} is a text, not {text!r}.")
+    _check_resume_at(resume_at)
     parameters = {
         "name": name,
         "by": by,
         "reason": reason,
-        "resume_at": _instant(resume_at),
-        "seconds": _seconds_from_now(resume_at),
+        "resume_at": aware(resume_at) if isinstance(resume_at, dt.datetime) else None,
+        "seconds": resume_at.total_seconds() if isinstance(resume_at, dt.timedelta) else None,
     }
     [(is_new,)] = caller.rows(statement("pause_queue"), parameters)
     notify_limits(caller.alias, name)
@@ -84,7 +84,7 @@ def resume_queue(name: str, *, by: str, database: str | None = None) -> bool:
     """Let workers start jobs of a queue again, in the caller's transaction; they learn of it after its commit.
 
     Args:
-        by: who does it; stands in the log.
+        by: user who does it; kept in the log.
 
     Returns:
         Whether it was paused.
@@ -119,8 +119,8 @@ def limit_queue(
         max_running: maximum number of its jobs that run at once, 1 to 1,000,000. None removes the limit.
         rate: maximum number of its jobs that start in each period, 1 to 1,000,000. None removes the limit.
         period: of the rate, in seconds above 0, or a timedelta; a year at most. Default: a second.
-        burst: how many may be started at once after a time without starts, 1 to 1,000,000. None: what the rate gives in
-            a fifth of a second, at least one.
+        burst: maximum number of its jobs that start at once after a time without starts, 1 to 1,000,000. None: what the
+            rate gives in a fifth of a second, at least one.
 
     Raises:
         InvalidLimit: a value is out of range or of the wrong type, or there is a burst or a period without a rate.
@@ -144,13 +144,10 @@ def limit_queue(
 
 
 def default_burst(rate: int, period_seconds: float) -> int:
-    """Return how many jobs may be started at once by default."""
     return min(max(math.ceil(BURST_SECONDS * rate / period_seconds), 1), MOST)
 
 
 class QueueLimits(NamedTuple):
-    """Pause and limits of one queue."""
-
     is_paused: bool
     max_running: int | None
     rate: int | None
@@ -170,8 +167,6 @@ class QueueLimits(NamedTuple):
 
 
 class PendingLimits(NamedTuple):
-    """Pauses and limits of queues, on their way."""
-
     answer: PendingResult
 
     def read(self) -> tuple[dict[str, QueueLimits], float]:
@@ -218,21 +213,14 @@ def _check_whole(option: str, value: Any) -> None:
         raise InvalidLimit(f"{option} is a whole number from 1 to {MOST:,}, or None, not {value!r}.")
 
 
-def _instant(resume_at: Any) -> dt.datetime | None:
-    if resume_at is None or isinstance(resume_at, dt.timedelta):
-        return None
-    if not isinstance(resume_at, dt.datetime):
-        raise InvalidLimit(f"resume_at is a datetime or a timedelta, not {resume_at!r}.")
-    if settings.USE_TZ and timezone.is_naive(resume_at):
-        raise InvalidLimit(
-            f"resume_at is naive ({resume_at!r}) while USE_TZ is on. Use django.utils.timezone.make_aware()."
-        )
-    return aware(resume_at)
-
-
-def _seconds_from_now(delay: Any) -> float | None:
-    if not isinstance(delay, dt.timedelta):
-        return None
-    if not dt.timedelta(0) < delay <= LONGEST_DELAY:
-        raise InvalidLimit(f"resume_at is a time from now of {LONGEST_DELAY.days} days at most, not {delay!r}.")
-    return delay.total_seconds()
+def _check_resume_at(value: Any) -> None:
+    if isinstance(value, dt.timedelta):
+        if not dt.timedelta(0) < value <= LONGEST_DELAY:
+            raise InvalidLimit(f"resume_at is a time from now of {LONGEST_DELAY.days} days at most, not {value!r}.")
+    elif isinstance(value, dt.datetime):
+        if settings.USE_TZ and timezone.is_naive(value):
+            raise InvalidLimit(
+                f"resume_at is naive ({value!r}) while USE_TZ is on. Use django.utils.timezone.make_aware()."
+            )
+    elif value is not None:
+        raise InvalidLimit(f"resume_at is a datetime or a timedelta, not {value!r}.")

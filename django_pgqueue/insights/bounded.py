@@ -3,13 +3,11 @@
 import contextlib
 from collections.abc import Iterator
 
-from django.db import OperationalError, connections, transaction
+from django.db import OperationalError
 from psycopg.errors import QueryCanceled
 
 from django_pgqueue.conf import conf
-from django_pgqueue.jobs.search import INDEX_ONLY
-
-LIMITED = f"{INDEX_ONLY}, set_config('statement_timeout', %s, true)"
+from django_pgqueue.jobs.search import along_an_index
 
 
 class TookTooLong(Exception):  # noqa: N818 - reads as what happened
@@ -20,21 +18,12 @@ class TookTooLong(Exception):  # noqa: N818 - reads as what happened
 def bounded(alias: str | None = None) -> Iterator[None]:
     """Read inside, each statement for ``ADMIN_TIMEOUT_SECONDS`` at most and along an index where there is one.
 
-    It is a transaction, or a savepoint, that is rolled back to end the settings: write nothing inside.
-
-    Args:
-        alias: default: that of the queue.
-
-    Raises:
-        TookTooLong: a statement was stopped.
+    It is a transaction, or a savepoint, that is rolled back to end the settings: write nothing inside. Raises
+    TookTooLong where a statement was stopped.
     """
-    alias = alias or conf.database
     try:
-        with transaction.atomic(using=alias):
-            with connections[alias].cursor() as cursor:
-                cursor.execute(LIMITED, [f"{conf.admin_timeout_seconds * 1000:.0f}ms"])
+        with along_an_index(alias or conf.database, timeout_seconds=conf.admin_timeout_seconds):
             yield
-            transaction.set_rollback(True, using=alias)
     except OperationalError as error:
         if isinstance(error.__cause__, QueryCanceled):
             raise TookTooLong(

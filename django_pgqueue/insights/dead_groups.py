@@ -18,7 +18,6 @@ from django_pgqueue.stored_values import aware
 PAGE = 50
 CAP = 10_000
 HOURS = 24
-HOUR = dt.timedelta(hours=1)
 LONGEST_MESSAGE = 300  # characters
 
 
@@ -30,40 +29,23 @@ class HourCount(NamedTuple):
 
 
 class DeadGroup(NamedTuple):
-    """Dead jobs of one error, described by the latest of them.
+    """Dead jobs of one error, described by the latest of them."""
 
-    Attributes:
-        number: what the list of dead jobs is narrowed by.
-        job_id: the latest job.
-        error: the class of its last error; empty where there was none.
-        message: what that said, its first line, without values that may not be seen.
-        jobs: how many died of it; more than ``CAP`` means at least that number.
-        hours: the last 24 hours, the earliest first; of the latest ``CAP`` jobs only.
-    """
-
-    number: int
-    job_id: int
+    number: int  # what the list of dead jobs is narrowed by
+    job_id: int  # the latest job
     task: str
     reason: str
-    error: str
-    message: str
+    error: str  # the class of its last error; empty where there was none
+    message: str  # what that said, its first line, without values that may not be seen
     first_at: dt.datetime
     last_at: dt.datetime
-    jobs: int
-    hours: Sequence[HourCount]
-
-    @property
-    def is_capped(self) -> bool:
-        return self.jobs > CAP
+    jobs: int  # how many died of it; more than ``CAP`` means at least that number
+    hours: Sequence[HourCount]  # the last 24, the earliest first; of the latest ``CAP`` jobs only
 
     @property
     def most(self) -> int:
         """The number of jobs that died in the worst hour."""
         return max(hour.number for hour in self.hours)
-
-    @property
-    def in_the_day(self) -> int:
-        return sum(hour.number for hour in self.hours)
 
 
 class DeadGroupPage(NamedTuple):
@@ -77,29 +59,20 @@ class DeadGroupPage(NamedTuple):
 def dead_groups(
     alias: str, *, now: dt.datetime, behind: Sequence[str] | None = None, limit: int = PAGE
 ) -> DeadGroupPage:
-    """Return the causes of which jobs have died, up to ``limit`` of them.
-
-    Args:
-        now: the last of the hours has it.
-        behind: the last death and the number of the cause behind which to begin.
-    """
+    """Return the causes of which jobs have died; ``behind``: the last death and number of the cause to begin behind."""
     died_at, cause = behind or (None, None)
     parameters = {"died_at": died_at, "cause": cause, "limit": limit + 1}
     rows = CallerConnection(alias).rows(statement("dead_groups"), parameters)
     shown = rows[:limit]
-    latest = _latest([row[1] for row in shown], alias)
+    jobs = DeadJob.objects.using(alias).annotate(latest=KeyTransform("-1", "errors"))
+    latest = jobs.only("task", "reason", "args", "kwargs").in_bulk([row[1] for row in shown])
     found = [_cause(row, latest[row[1]], now) for row in shown if row[1] in latest]
     return DeadGroupPage(found, len(rows) > limit, any(row[-1] for row in rows))
 
 
-def _latest(ids: Sequence[int], alias: str) -> dict[int, Any]:
-    jobs = DeadJob.objects.using(alias).filter(pk__in=ids).annotate(latest=KeyTransform("-1", "errors"))
-    return jobs.only("task", "reason", "args", "kwargs").in_bulk()
-
-
 def _cause(row: tuple[Any, ...], job: Any, now: dt.datetime) -> DeadGroup:
     number, job_id, first_at, last_at, number_of_jobs, hours, numbers, _ = row
-    error, message = _told(job)
+    error, message = _latest_error(job)
     return DeadGroup(
         number=number,
         job_id=job_id,
@@ -114,7 +87,8 @@ def _cause(row: tuple[Any, ...], job: Any, now: dt.datetime) -> DeadGroup:
     )
 
 
-def _told(job: Any) -> tuple[str, str]:
+def _latest_error(job: Any) -> tuple[str, str]:
+    """Return the class of the last error, and the first line of its message."""
     entry = scrub_json(job.latest, scrubber(registry.find(job.task), job.args, job.kwargs))
     if not isinstance(entry, dict):
         return "", "" if entry is None else json.dumps(entry, ensure_ascii=False)[:LONGEST_MESSAGE]
@@ -123,7 +97,6 @@ def _told(job: Any) -> tuple[str, str]:
 
 
 def _day(counts: dict[dt.datetime, int], now: dt.datetime) -> list[HourCount]:
-    seconds = int(now.timestamp()) // 3600 * 3600
-    last = dt.datetime.fromtimestamp(seconds, dt.UTC)
-    hours = [last - ago * HOUR for ago in reversed(range(HOURS))]
+    last = now.astimezone(dt.UTC).replace(minute=0, second=0, microsecond=0)
+    hours = [last - dt.timedelta(hours=ago) for ago in reversed(range(HOURS))]
     return [HourCount(hour, counts.get(hour, 0)) for hour in hours]

@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Any
 
 from django.db.models import Model
@@ -20,37 +21,8 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from django_pgqueue.states import MAX_LOST, NEVER, EntryKind, Reason, Scope, Status
 from django_pgqueue.stored_values import aware
 
-TIMES = (
-    "enqueued_at",
-    "run_at",
-    "first_started_at",
-    "started_at",
-    "lease_until",
-    "expires_at",
-    "died_at",
-    "finished_at",
-    "prune_at",
-)
-OPTIONS = (
-    "timeout_seconds",
-    "lease_seconds",
-    "keep",
-    "keep_seconds",
-    "lost",
-    "run_seconds",
-    "unique_key",
-    "unique_scope",
-    "unique_for_seconds",
-    "concurrency_key",
-    "concurrency_limit",
-    "concurrency_slot",
-    "concurrency_strict",
-    "fair_key",
-    "parent_id",
-    "schedule_id",
-    "cancelled_by",
-    "backend",
-)
+# Columns that are told in other words, or tell people nothing.
+UNTOLD = {"lease_token", "worker_id", "has_waiters", "errors", "cause", "reason", "cancel_requested_at"}
 
 
 def why(one: Any, alias: str) -> list[Sentence]:
@@ -231,7 +203,6 @@ def _dead(one: DeadJob, alias: str) -> Iterator[Sentence]:
 
 
 def holder_of(key: str | None, alias: str) -> int | None:
-    """Return the live job that has a unique key."""
     if key is None:
         return None
     jobs = Job.objects.using(alias).filter(unique_key=key, unique_scope__in=[Scope.LIVE, Scope.START])
@@ -288,7 +259,7 @@ def explanation_of(job: Any, alias: str) -> Story:
     """Return all that there is to say, fit for people."""
     task = registry.find(job.task)
     args, kwargs = shown(task, job.args, job.kwargs)
-    story = {
+    story: Story = {
         "id": job.pk,
         "task": job.task,
         "status": status_of(job),
@@ -299,14 +270,19 @@ def explanation_of(job: Any, alias: str) -> Story:
         "max_attempts": getattr(job, "max_attempts", None),
         "args": args,
         "kwargs": kwargs,
-        "times": {name: at for name in TIMES if (at := getattr(job, name, None)) not in (None, NEVER)},
-        "options": {name: value for name in OPTIONS if (value := getattr(job, name, None)) not in (None, "")},
+        "times": {},
+        "options": {},
         "metadata": shown_by_name(job.metadata),
         "progress": shown_by_name(job.progress),
         "result": shown_by_name(getattr(job, "result", None)),
         "timeline": lines(timeline(job)),
         "history": job.errors,
     }
+    for name in sorted({field.name for field in job._meta.fields} - story.keys() - UNTOLD):  # noqa: SLF001 - Django's own idiom
+        value = getattr(job, name)
+        if value not in (None, NEVER, ""):
+            story["times" if isinstance(value, dt.datetime) else "options"][name] = value
+    story["times"] = dict(sorted(story["times"].items(), key=itemgetter(1)))
     scrubbed: Story = scrub_json(story, scrubber(task, job.args, job.kwargs))
     return scrubbed
 
@@ -316,7 +292,7 @@ def text_of(story: Story) -> list[str]:
     return list(_lines(story, ""))
 
 
-def _lines(value: Any, indent: str) -> Any:
+def _lines(value: Any, indent: str) -> Iterator[str]:
     pairs = value.items() if isinstance(value, dict) else enumerate(value, 1)
     for name, item in pairs:
         if isinstance(item, dict | list) and item:

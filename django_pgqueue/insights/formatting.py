@@ -26,18 +26,17 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 QUOTED = {"queue", "key", "task", "schedule"}  # names that people give, which may be any words
 
 HEAVY = ("args", "kwargs", "metadata", "progress")
-
 HEAD = ("id", "status", "queue", "priority", "attempts", "when", "task", "error")
 
 
-def whole(number: int) -> str:
+def grouped(number: int) -> str:
     """Return a number with its thousands apart."""
     return str(number_format(number, force_grouping=True))
 
 
 def at_most(number: int, cap: int) -> str:
     """Return a number that was counted up to a cap; behind that stands a plus."""
-    return f"{whole(cap)}+" if number > cap else whole(number)
+    return f"{grouped(cap)}+" if number > cap else grouped(number)
 
 
 def short(number: float, digits: int = 3) -> str:
@@ -63,6 +62,11 @@ def local(at: dt.datetime) -> dt.datetime:
 def at(value: dt.datetime) -> str:
     """Return an instant to the second, in the time zone of the settings."""
     return local(value).isoformat(sep=" ", timespec="seconds")
+
+
+def when(value: dt.datetime | None, never: str = "") -> str:
+    """Return an instant to the second, without its zone."""
+    return never if value is None else f"{local(value):%Y-%m-%d %H:%M:%S}"
 
 
 def duration(seconds: float, *, most_units: int = 2) -> str:
@@ -128,17 +132,11 @@ Part = str | int | dt.datetime | Ref | list[Ref]
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One reason.
+    """One reason."""
 
-    Attributes:
-        words: one sentence or more, with the names of parts in braces.
-        parts: what stands for those names.
-        remedy: what can be done about it by a command, in words that end before that.
-    """
-
-    words: str
+    words: str  # one sentence or more, with the names of parts in braces
     parts: Mapping[str, Part] = field(default_factory=dict)
-    remedy: str = ""
+    remedy: str = ""  # what can be done about it by the command, in words that end before that
     command: str = ""
 
     @property
@@ -148,7 +146,6 @@ class Sentence:
 
 
 def say(words: str, /, *, remedy: str = "", command: str = "", **parts: Part) -> Sentence:
-    """Return a sentence."""
     return Sentence(words, parts, remedy, command)
 
 
@@ -173,7 +170,7 @@ def _text(part: Part) -> str:
         return at(part)
     if isinstance(part, list):
         return ", ".join(map(str, part))
-    return whole(part) if isinstance(part, int) else str(part)
+    return grouped(part) if isinstance(part, int) else str(part)
 
 
 # Text for a terminal
@@ -189,12 +186,11 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def left(text: str, wide: int) -> str:
-    """Return text with spaces behind it, so wide in a terminal."""
+    """Pad text to a number of columns of a terminal."""
     return text + " " * (wide - width(text))
 
 
 def right(text: str, wide: int) -> str:
-    """Return text with spaces before it."""
     return " " * (wide - width(text)) + text
 
 
@@ -210,12 +206,11 @@ def cut(text: str, wide: int) -> str:
     """Return text that is no wider; what is left out is in its middle, as names differ at both ends."""
     if width(text) <= wide:
         return text
-    head = _beginning(text, (wide - 1) // 2)
-    return f"{head}…{_beginning(text[::-1], wide - 1 - width(head))[::-1]}" if wide > 0 else ""
+    head = beginning(text, (wide - 1) // 2)
+    return f"{head}…{beginning(text[::-1], wide - 1 - width(head))[::-1]}" if wide > 0 else ""
 
 
 def confirms(question: str) -> bool:
-    """Whether the user at the terminal says yes."""
     try:
         return input(question).strip().lower() in {"y", "yes"}
     except EOFError:
@@ -223,7 +218,6 @@ def confirms(question: str) -> bool:
 
 
 def user() -> str:
-    """Return the name of the system's user."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user need not have a name
@@ -236,7 +230,8 @@ def _width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
 
 
-def _beginning(text: str, wide: int) -> str:
+def beginning(text: str, wide: int) -> str:
+    """Return the beginning of text that is no wider."""
     end = 0
     while end < len(text) and (wide := wide - _width(text[end])) >= 0:
         end += 1
@@ -246,7 +241,6 @@ def _beginning(text: str, wide: int) -> str:
 # Rows of jobs
 
 MODELS: dict[Source, type[Model]] = {Source.LIVE: Job, Source.DEAD: DeadJob, Source.FINISHED: FinishedJob}
-
 
 Row = dict[str, Any]
 
@@ -259,7 +253,6 @@ def rows_of(source: Source, ids: Sequence[int], alias: str) -> list[Row]:
 
 
 def row_of(job: Any) -> Row:
-    """Return what is said of a job from any of the three tables."""
     row = {
         "id": job.pk,
         "status": status_of(job),
@@ -292,12 +285,10 @@ def error_of(job: Any) -> str | None:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """Return rows as lines of columns, below a head."""
     return columns(HEAD, map(_cells, rows))
 
 
 def _cells(row: Row) -> Sequence[Any]:
     status = f"{row['status']} ({row['reason']})" if "reason" in row else row["status"]
-    when = row.get("died_at") or row.get("finished_at") or row["run_at"]
-    rest = (f"{local(when):%Y-%m-%d %H:%M:%S}", row["task"], row["error"] or "")
-    return (row["id"], status, row["queue"], row["priority"], row["attempts"], *rest)
+    moved = when(row.get("died_at") or row.get("finished_at") or row["run_at"])
+    return (row["id"], status, row["queue"], row["priority"], row["attempts"], moved, row["task"], row["error"] or "")

@@ -21,24 +21,15 @@ LONGEST_SECONDS = 10 * 365 * 24 * 3600.0  # of a run: more is an error in the da
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry, whatever is stored there.
+    """One entry, whatever is stored there."""
 
-    Attributes:
-        kind: what it tells of; None where this code has not written it.
-        sentence: the class of the exception, or what happened.
-        attempt: which one it tells of, or after how many it was written.
-        at: when it was written, by the database's clock.
-        begun_at: when the attempt was claimed; older entries do not know.
-        run_seconds: how long the function ran; unknown where the worker died.
-    """
-
-    kind: EntryKind | None
-    sentence: Sentence
+    kind: EntryKind | None  # what it tells of; None where this code has not written it
+    sentence: Sentence  # the class of the exception, or what happened
     message: str
-    attempt: int | None
-    at: dt.datetime | None
-    begun_at: dt.datetime | None
-    run_seconds: float | None
+    attempt: int | None  # which one it tells of, or after how many it was written
+    at: dt.datetime | None  # when it was written, by the database's clock
+    begun_at: dt.datetime | None  # when the attempt was claimed; older entries do not know
+    run_seconds: float | None  # how long the function ran; unknown where the worker died
     raw: Mapping[str, Any]
 
     @property
@@ -129,7 +120,6 @@ WORDS: Mapping[EntryKind, Any] = {
 RETRIED_FROM = gettext_lazy("retried with changed arguments from job {retried_from} by {by}")  # of the new job
 
 JOBS = ("conflict", "holder", "retried_as", "retried_from")
-
 NAMES = ("by", "from", "to", "reason", *JOBS)  # keys that words name; a damaged entry lacks some, or has anything there
 
 
@@ -144,26 +134,16 @@ def _part(name: str, value: Any) -> Part:
 # Timeline
 
 SHORTEST = 0.001  # seconds; shorter waits are not told of
-
 BOUNDS = (1, 10, 60, 600, 3600)  # seconds; between these, one step is drawn longer than another
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step.
-
-    Attributes:
-        kind: enqueued, wait, backoff, failed, lost, note, gap, running, succeeded, finished, died.
-        at: when it began; None where it is not known.
-        seconds: how long it took, or has taken so far, or is going to take; None for what took no time, or is unknown.
-        is_now: whether it goes on.
-    """
-
-    kind: str
+    kind: str  # enqueued, wait, backoff, failed, lost, note, gap, running, succeeded, finished, died
     sentence: Sentence
-    at: dt.datetime | None
-    seconds: float | None = None
-    is_now: bool = False
+    at: dt.datetime | None  # when it began; None where it is not known
+    seconds: float | None = None  # it took, has taken or is going to take; None: no time, or it is not known
+    is_now: bool = False  # it goes on
 
     @property
     def duration(self) -> str:
@@ -181,57 +161,41 @@ def timeline(one: Any) -> list[Step]:
 
 
 def lines(steps: list[Step]) -> list[str]:
-    """Return the steps as text."""
-    return [
-        " ".join(filter(None, (at(step.at) if step.at else "", text_of(step.sentence), _in_brackets(step.duration))))
-        for step in steps
-    ]
-
-
-def _in_brackets(words: str) -> str:
-    return f"({words})" if words else ""
+    told = []
+    for step in steps:
+        took = f"({step.duration})" if step.duration else ""
+        told.append(" ".join(filter(None, (at(step.at) if step.at else "", text_of(step.sentence), took))))
+    return told
 
 
 class _Telling:
-    """One telling.
-
-    Attributes:
-        since: when the last thing ended, after which the job waits; None where it is not known.
-        number: that of the last attempt that was told of.
-        ended_at: when it died without another attempt, where it did.
-    """
-
     def __init__(self, one: Any) -> None:
         self.one = one
         self.now = aware(timezone.now())
         self.enqueued_at, self.due = aware(one.enqueued_at), aware(one.run_at)
         self.first_started_at, self.started_at = aware(one.first_started_at), aware(one.started_at)
-        self.since: dt.datetime | None = self.enqueued_at
+        self.since: dt.datetime | None = self.enqueued_at  # the end of the last thing; from then on the job waits
         self.is_backing_off = False
-        self.number = 0
-        self.ended_at: dt.datetime | None = None
+        self.number = 0  # of the last attempt that was told of
+        self.ended_at: dt.datetime | None = None  # when it died without another attempt
 
     def steps(self) -> Iterator[Step]:
         yield self._enqueued()
         entries = entries_of(self.one.errors)
-        later = [entry for entry in entries if self._is_after_the_end(entry)]
         attempts = [entry for entry in entries if entry.is_attempt]
+        died_at = aware(self.one.died_at) if isinstance(self.one, DeadJob) else LATEST
+        later = [entry for entry in entries if entry.is_note and entry.at is not None and entry.at > died_at]
         for entry in entries:
-            if entry.is_note and entry not in later:
-                yield from self._note(entry)
-            elif entry.is_attempt:
+            if entry.is_attempt:
                 yield from self._attempt(entry, is_first=entry is attempts[0])
             elif entry.is_end:
                 self.ended_at = entry.at
+            elif entry not in later:
+                yield from self._note(entry)
         if not attempts:
             yield from self._put_back()
         yield from self._end(is_first=not attempts)
         yield from (Step("note", entry.sentence, entry.at) for entry in later)
-
-    def _is_after_the_end(self, entry: Entry) -> bool:
-        if not entry.is_note or entry.at is None or not isinstance(self.one, DeadJob):
-            return False
-        return entry.at > aware(self.one.died_at)
 
     def _enqueued(self) -> Step:
         one, words = self.one, _("Enqueued")
@@ -244,25 +208,24 @@ class _Telling:
 
     def _note(self, entry: Entry) -> Iterator[Step]:
         was_dead = entry.kind is EntryKind.RETRIED
-        if entry.at is not None and (self.since is None or entry.at >= self.since):
-            yield from self._was_dead(entry.at) if was_dead else self._waits(entry.at, is_first=False)
-            self.since = entry.at
+        is_in_order = entry.at is not None and (self.since is None or entry.at >= self.since)
+        if is_in_order:
+            yield from self._waits(self.ended_at if was_dead else entry.at)
         if was_dead:
+            died_at = self.ended_at or self.since
             self.is_backing_off, self.number, self.ended_at = False, 0, None
+            if is_in_order:
+                yield from self._wait(died_at, entry.at, _("Was dead"))
+        if is_in_order:
+            self.since = entry.at
         yield Step("note", entry.sentence, entry.at)
-
-    def _was_dead(self, until: dt.datetime) -> Iterator[Step]:
-        yield from self._waits(self.ended_at, is_first=False)
-        died_at = self.ended_at or self.since
-        if died_at is not None:
-            yield from self._wait(died_at, until, "wait", _("Was dead"))
 
     def _attempt(self, entry: Entry, *, is_first: bool) -> Iterator[Step]:
         number = entry.attempt or 0
         if number > self.number + 1:
             yield self._gap(self.number + 1, number - 1)
         begun = self._begun(entry, is_first=is_first)
-        yield from self._waits(begun, is_first=False)
+        yield from self._waits(begun)
         is_lost = entry.kind is EntryKind.LOST
         words = _("Attempt {number}: its worker died") if is_lost else _("Attempt {number} failed with {error}")
         seconds = (entry.at - begun).total_seconds() if begun and entry.at else entry.run_seconds
@@ -285,65 +248,58 @@ class _Telling:
             words = _("Attempts {first} to {last} are not kept in the history")
         return Step("gap", say(words, first=first, last=last), None)
 
-    def _waits(self, until: dt.datetime | None, *, is_first: bool) -> Iterator[Step]:
-        if until is None or self.since is None:
-            return
-        due = self.due
-        if is_first and not self.is_backing_off and self.since < due <= until:
-            yield from self._wait(self.since, due, "wait", _("Put off until it was due"))
-            self.since = due
-        kind, words = "wait", _("Waited for its turn")
-        if self.is_backing_off:
-            kind, words = "backoff", _("Backed off, and waited for its turn")
-        yield from self._wait(self.since, until, kind, words)
+    def _waits(self, until: dt.datetime | None) -> Iterator[Step]:
+        words = _("Backed off, and waited for its turn") if self.is_backing_off else _("Waited for its turn")
+        yield from self._wait(self.since, until, words)
 
-    def _wait(self, since: dt.datetime, until: dt.datetime, kind: str, words: str) -> Iterator[Step]:
-        seconds = (until - since).total_seconds()
-        if seconds >= SHORTEST:
-            yield Step(kind, say(words), since, seconds)
+    def _wait(self, since: dt.datetime | None, until: dt.datetime | None, words: str) -> Iterator[Step]:
+        if since is not None and until is not None and (until - since).total_seconds() >= SHORTEST:
+            kind = "backoff" if self.is_backing_off else "wait"
+            yield Step(kind, say(words), since, (until - since).total_seconds())
 
     def _put_back(self) -> Iterator[Step]:
         first, last = self.first_started_at, self.started_at
         if first != NEVER and (last - first).total_seconds() >= SHORTEST and self.since and first >= self.since:
-            yield from self._waits(first, is_first=False)
+            yield from self._waits(first)
             yield Step("note", say(_("Taken by a worker for the first time, and put back")), first)
             self.since = first
 
     def _end(self, *, is_first: bool) -> Iterator[Step]:
-        if isinstance(self.one, FinishedJob):
-            yield from self._finished(is_first=is_first)
-        elif isinstance(self.one, DeadJob):
+        one = self.one
+        if isinstance(one, DeadJob):
             words = _("Died ({reason}), {time} after it was enqueued")
-            died = say(words, reason=self.one.get_reason_display(), time=self._total(self.one.died_at))
-            yield Step("died", died, self.one.died_at)
-        elif self.one.status == Status.RESERVED:
-            yield Step("finished", say(_("Finished; its unique key is held until {time}"), time=self.one.run_at), None)
-        elif self.one.status == Status.RUNNING:
-            yield from self._waits(self.started_at, is_first=is_first)
-            running = say(_("Attempt {number} is running"), number=self.one.attempts)
+            died = say(words, reason=one.get_reason_display(), time=self._total(one.died_at))
+            yield Step("died", died, one.died_at)
+        elif isinstance(one, FinishedJob):
+            yield from self._began(is_first=is_first)
+            succeeded = say(_("Attempt {number} succeeded"), number=one.attempts)
+            yield Step("succeeded", succeeded, self.started_at, one.run_seconds)
+            finished = say(_("Finished, {time} after it was enqueued"), time=self._total(one.finished_at))
+            yield Step("finished", finished, one.finished_at)
+        elif one.status == Status.RESERVED:
+            yield Step("finished", say(_("Finished; its unique key is held until {time}"), time=one.run_at), None)
+        elif one.status == Status.RUNNING:
+            yield from self._began(is_first=is_first)
+            running = say(_("Attempt {number} is running"), number=one.attempts)
             yield Step("running", running, self.started_at, self._until_now(self.started_at), is_now=True)
         else:
-            yield from self._goes_on(self.due)
+            yield from self._goes_on()
 
-    def _finished(self, *, is_first: bool) -> Iterator[Step]:
-        one = self.one
-        yield from self._waits(self.started_at, is_first=is_first)
-        words = say(_("Attempt {number} succeeded"), number=one.attempts)
-        yield Step("succeeded", words, self.started_at, one.run_seconds)
-        finished = say(_("Finished, {time} after it was enqueued"), time=self._total(one.finished_at))
-        yield Step("finished", finished, one.finished_at)
+    def _began(self, *, is_first: bool) -> Iterator[Step]:
+        if is_first and self.since is not None and self.since < self.due <= self.started_at:
+            yield from self._wait(self.since, self.due, _("Put off until it was due"))
+            self.since = self.due
+        yield from self._waits(self.started_at)
 
-    def _goes_on(self, due: dt.datetime) -> Iterator[Step]:
-        since = self.since or due
+    def _goes_on(self) -> Iterator[Step]:
+        since, due = self.since or self.due, self.due
         if due > self.now:
             kind, words = "wait", _("Due later, at {time}")
             if self.is_backing_off:
                 kind, words = "backoff", _("Backs off; due again at {time}")
             yield Step(kind, say(words, time=due), since, (due - since).total_seconds(), is_now=True)
             return
-        if due > since:
-            words = _("Backed off") if self.is_backing_off else _("Put off until it was due")
-            yield from self._wait(since, due, "backoff" if self.is_backing_off else "wait", words)
+        yield from self._wait(since, due, _("Backed off") if self.is_backing_off else _("Put off until it was due"))
         since = max(since, due)
         yield Step("wait", say(_("Waits for its turn")), since, self._until_now(since), is_now=True)
 

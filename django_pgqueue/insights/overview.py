@@ -1,42 +1,32 @@
 """Queues in numbers: counts, ages, rates, and how each is limited."""
 
-import datetime as dt
-import threading
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import Future
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from django.db.models import Case, Q, QuerySet, Value, When
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
-from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.insights import formatting, throughput
-from django_pgqueue.insights.bounded import bounded
-from django_pgqueue.insights.formatting import columns, local, whole
+from django_pgqueue.insights.formatting import columns, grouped, when
 from django_pgqueue.insights.throughput import RecentWork
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.models import Queue, Worker
 
 MOST_QUEUES = 1000
-
 OLD_SECONDS = 15 * 60  # from then on a job that could run has waited too long
 
 NUMBERS = ("queued", "running", "waiting")
 HEAD = ("queue", *NUMBERS, "limits", "paused")
 
-PAUSED = Case(
-    When(Q(paused_at__isnull=False) & (Q(resume_at=None) | Q(resume_at__gt=Now())), then=Value(True)),
-    default=Value(False),
-)
+PAUSED = Q(paused_at__isnull=False) & (Q(resume_at=None) | Q(resume_at__gt=Now()))
 
 CAPS = (10_000, 1_000, 100)
 MOST_COUNTED = 100_000  # index entries that counting may read: the more queues, the earlier it stops at each
-
 MOST_ESTIMATED = 20  # queues with a longer backlog than is counted, for which the planner is asked
 
 MOST_LOOKED_AT = 2_000
@@ -45,17 +35,15 @@ MOST_LOOKED_AT = 2_000
 Their indexes do not know the queue, so each costs a page of the table, which may have to come from the disk.
 """
 
-FRESH_SECONDS = 1.0
-
 
 def limits_of(row: Queue) -> str:
     """Say in words how a queue is limited; empty where it is not."""
     parts = []
     if row.max_running is not None:
-        parts.append(_("%(number)s at once") % {"number": whole(row.max_running)})
+        parts.append(_("%(number)s at once") % {"number": grouped(row.max_running)})
     if row.rate_limit is not None:
         rate = formatting.rate(row.rate_limit, row.rate_period_seconds or 1.0)
-        parts.append(_("%(rate)s, burst %(burst)s") % {"rate": rate, "burst": whole(row.rate_burst or 0)})
+        parts.append(_("%(rate)s, burst %(burst)s") % {"rate": rate, "burst": grouped(row.rate_burst or 0)})
     return "; ".join(parts)
 
 
@@ -64,15 +52,8 @@ def pause_of(row: Queue) -> str:
     words = _("by %(name)s since %(time)s")
     if row.resume_at is not None:
         words = _("by %(name)s since %(time)s until %(end)s")
-    words %= {"name": row.paused_by, "time": _at(row.paused_at), "end": _at(row.resume_at)}
+    words %= {"name": row.paused_by, "time": when(row.paused_at), "end": when(row.resume_at)}
     return f"{words}: {row.pause_reason}" if row.pause_reason else words
-
-
-def _at(value: dt.datetime | None) -> str:
-    return "" if value is None else f"{local(value):%Y-%m-%d %H:%M:%S}"
-
-
-# Numbers of queues
 
 
 class BoundedCount(NamedTuple):
@@ -83,34 +64,25 @@ class BoundedCount(NamedTuple):
 
     def __str__(self) -> str:
         if self.is_short:
-            return f"{whole(self.value)}+" if self.value else "?"
-        return whole(self.value)
+            return f"{grouped(self.value)}+" if self.value else "?"
+        return grouped(self.value)
 
     @property
     def may_be_some(self) -> bool:
-        """Whether there are jobs, or may be."""
         return self.is_short or self.value > 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueLine:
-    """One queue as it stands.
-
-    Attributes:
-        row: its limits; an unsaved row where the queue is not registered yet.
-        oldest_seconds: for which the job has waited that could have run for longest; None where none waits.
-        workers: how many living worker processes serve it.
-    """
-
-    row: Queue
+    row: Queue  # its limits; unsaved where the queue is not registered yet
     is_paused: bool
     queued: BoundedCount
     scheduled: BoundedCount
     waiting: BoundedCount
     running: BoundedCount
     dead: BoundedCount
-    oldest_seconds: float | None
-    workers: int
+    oldest_seconds: float | None  # for which the job has waited that could have run for longest; None: none waits
+    workers: int  # living worker processes that serve it
 
     @property
     def name(self) -> str:
@@ -135,15 +107,9 @@ class QueueLine:
 
 @dataclass(frozen=True)
 class QueuePace:
-    """The pace of a queue.
-
-    Attributes:
-        drain_seconds: until nothing is queued, at the pace of the last minutes; None where nothing can be said.
-    """
-
     hour: RecentWork
     day: throughput.StatsCounts
-    drain_seconds: float | None
+    empty_in_seconds: float | None  # until nothing is queued, at the pace of the last minutes; None: it cannot be said
 
 
 def lines(alias: str, living: Collection[Worker] | None = None) -> list[QueueLine]:
@@ -152,10 +118,12 @@ def lines(alias: str, living: Collection[Worker] | None = None) -> list[QueueLin
 
 
 def lines_of(names: Collection[str], alias: str, living: Collection[Worker] | None = None) -> list[QueueLine]:
-    """Return how these queues stand."""
     workers = list(living_workers(alias)) if living is None else living
     rows = {row.name: row for row in Queue.objects.using(alias).annotate(is_paused=PAUSED).filter(name__in=names)}
-    numbers, ages, serving = numbers_of(names, alias), oldest(alias), served_by(workers, names)
+    oldest = CallerConnection(alias).rows(statement("oldest_runnable"), {"most": MOST_LOOKED_AT})
+    ages: dict[str, float] = {queue: seconds for queue, seconds, _is_paused in oldest}
+    serving = Counter(name for worker in workers for name in QueueSelector.of(worker.queues).among(names))
+    numbers = numbers_of(names, alias)
     return [
         QueueLine(
             row=rows.get(name) or Queue(name=name),
@@ -191,27 +159,12 @@ def numbers_of(names: Collection[str], alias: str) -> dict[str, dict[str, Bounde
     }
 
 
-def oldest(alias: str) -> dict[str, float]:
-    """Return for how many seconds the oldest runnable job of each queue has waited."""
-    return dict(CallerConnection(alias).rows(statement("oldest_of_queues"), {"most": MOST_LOOKED_AT}))
-
-
 def living_workers(alias: str) -> QuerySet[Worker]:
     """Return the worker processes whose lease has not ended, by the database's clock."""
     return Worker.objects.using(alias).filter(lease_until__gt=Now()).order_by("host", "pid", "id")
 
 
-def served_by(workers: Iterable[Worker], names: Collection[str]) -> Mapping[str, int]:
-    """Return how many of the workers serve each queue."""
-    serving = dict.fromkeys(names, 0)
-    for worker in workers:
-        for name in QueueSelector.of(worker.queues).among(names):
-            serving[name] += 1
-    return serving
-
-
 def table(found: Iterable[QueueLine]) -> str:
-    """Return queues as lines of columns, below a head."""
     return columns(HEAD, map(_cells, found))
 
 
@@ -248,123 +201,38 @@ def total(numbers: Iterable[BoundedCount]) -> BoundedCount:
 def paces(
     lines: Iterable[QueueLine], alias: str, *, day: Mapping[str, throughput.StatsCounts] | None = None
 ) -> dict[str, QueuePace]:
-    """Return how the queues get on, by their names.
+    """Return the pace of each queue, by name.
 
     Args:
-        day: what was done in the last day, for those who show it: to read it takes longer than all the rest.
+        day: the work of the last day, by queue; it takes longest to read, so it is left out where it is not shown.
     """
-    moving, hour = throughput.by_queue(alias), throughput.recent_by_queue(alias, minutes=throughput.HOUR)
+    moving = throughput.by_queue(alias)
+    hour = throughput.recent_by_queue(alias, minutes=throughput.HOUR)
     lines, none = list(lines), throughput.StatsCounts()
     backlogs = waiting(lines, {name for name, done in moving.items() if done.left}, alias)
     return {
         line.name: QueuePace(
             hour.get(line.name, RecentWork()),
             (day or {}).get(line.name, none),
-            throughput.drain_seconds_of(backlogs[line.name], moving.get(line.name, none)),
+            throughput.empty_in_seconds_of(backlogs[line.name], moving.get(line.name, none)),
         )
         for line in lines
     }
 
 
 def waiting(lines: Iterable[QueueLine], moving: Collection[str], alias: str) -> dict[str, int]:
-    """Return how many jobs are queued, by queue: the planner's estimate where counting stopped, of the first that move.
+    """Return how many jobs are queued, by queue; an estimate where counting has stopped at its limit.
 
     Args:
-        moving: queues that jobs have left; of the others that time is not shown.
+        moving: queues that jobs have left in the last minutes; of these the first ``MOST_ESTIMATED`` are estimated.
     """
     found, estimated = {}, 0
     for line in lines:
         found[line.name] = line.queued.value
         if line.queued.is_short and line.name in moving and estimated < MOST_ESTIMATED:
-            found[line.name], estimated = throughput.backlog(alias, line.name).number, estimated + 1
+            found[line.name], estimated = throughput.backlog(alias, line.name), estimated + 1
     return found
 
 
 def _capped(counted: int, cap: int) -> BoundedCount:
     return BoundedCount(min(counted, cap), counted > cap)
-
-
-# A shared look
-#
-# Those who ask meanwhile get the same look, or wait for the one that is under way: however many ask, the database is
-# read once a second at most.
-
-
-@dataclass(frozen=True, kw_only=True)
-class OverviewData:
-    """The figures of the overview, read at one moment.
-
-    Attributes:
-        queues: in alphabetical order, up to 1,000.
-        workers: living worker processes, whatever they serve.
-    """
-
-    queues: tuple[QueueLine, ...]
-    workers: int
-
-
-def read_overview(alias: str | None = None) -> OverviewData:
-    """Look at all queues; nothing in it takes longer than ``ADMIN_TIMEOUT_SECONDS`` or counts a big table to its end.
-
-    Raises:
-        TookTooLong: a statement was stopped.
-        django.db.Error: there is trouble with the database.
-    """
-    alias = alias or conf.database
-    with bounded(alias):
-        living = list(living_workers(alias))
-        return OverviewData(queues=tuple(lines(alias, living)), workers=len(living))
-
-
-def shared_overview(looking: Callable[[], None]) -> None:
-    """Look in the thread of the caller."""
-    looking()
-
-
-class SharedReading:
-    """One look at a time, and one a second at most, for all threads of a process; trouble is shared likewise.
-
-    Args:
-        begin: does it, in this thread or in another one.
-    """
-
-    def __init__(
-        self,
-        look: Callable[[], OverviewData] = read_overview,
-        begin: Callable[[Callable[[], None]], None] = shared_overview,
-    ) -> None:
-        self._look = look
-        self._begin = begin
-        self._lock = threading.Lock()
-        self._flight: Future[OverviewData] | None = None
-        self._landed_at = 0.0  # monotonic
-
-    def measures(self, *, wait_seconds: float | None = None) -> OverviewData:
-        """Return what the last look has found, if it is fresh, or else a new one.
-
-        Args:
-            wait_seconds: for how long to wait for a look in another thread; it goes on all the same. None: to its end.
-
-        Raises:
-            TimeoutError: the look takes longer.
-            TookTooLong, django.db.Error: as of ``look``.
-        """
-        with self._lock:
-            flight, is_mine = self._flight, False
-            if flight is None or (flight.done() and time.monotonic() - self._landed_at >= FRESH_SECONDS):
-                flight = self._flight = Future()
-                is_mine = True
-        if is_mine:
-            self._begin(lambda: self._fly(flight))
-        return flight.result(wait_seconds)
-
-    def _fly(self, flight: "Future[OverviewData]") -> None:
-        """Look; whatever happens, all who wait are told."""
-        try:
-            found = self._look()
-        except BaseException as error:  # noqa: BLE001 - raised where it was asked for
-            self._landed_at = time.monotonic()
-            flight.set_exception(error)
-        else:
-            self._landed_at = time.monotonic()
-            flight.set_result(found)

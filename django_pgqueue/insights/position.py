@@ -4,7 +4,8 @@ import math
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from itertools import chain
+from typing import Self
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -19,15 +20,12 @@ from django_pgqueue.models import Job, Queue, Worker
 from django_pgqueue.states import Status
 
 MOST_WORKERS = 1000
-
 CAP = 1000  # jobs before another one are counted up to here, and those that run in its queue
-
 MOST_NAMED = 10
 UNKNOWN_SECONDS = 30  # see jobs.failure
 
 
 def paused(queue: Queue) -> Sentence:
-    """Say who has paused a queue, since when, until when and why."""
     words = {
         (False, False): _("Its queue {queue} is paused by {by} since {since}."),
         (False, True): _("Its queue {queue} is paused by {by} since {since}: {reason}."),
@@ -44,18 +42,7 @@ def paused(queue: Queue) -> Sentence:
     )
 
 
-def limits(queue: Queue, alias: str) -> tuple[list[Sentence], bool]:
-    """Say which limit of a queue is reached, or that it has one; and return whether one is."""
-    words = limits_of(queue)
-    if not words:
-        return [], False
-    if reached := list(_reached(queue, words, alias)):
-        return reached, True
-    free = _("Its queue {queue} is limited, which does not hold it up now: {limits}.")
-    return [say(free, queue=named("queue", queue.name), limits=words)], False
-
-
-def _reached(queue: Queue, words: str, alias: str) -> Iterator[Sentence]:
+def _reached(queue: Queue, alias: str) -> Iterator[Sentence]:
     name = named("queue", queue.name)
     if queue.max_running is not None:
         jobs = Job.objects.using(alias).filter(status=Status.RUNNING, queue=queue.name)
@@ -71,42 +58,24 @@ def _reached(queue: Queue, words: str, alias: str) -> Iterator[Sentence]:
                 limit=queue.max_running,
                 number=at_most(running, CAP),
             )
-    if queue.rate_limit is not None and (seconds := _seconds_to_token(queue, alias)) > 0:
-        yield say(
-            _("The rate of its queue {queue} is used up ({limits}): the next job may start in {time}."),
-            queue=name,
-            limits=words,
-            time=duration(seconds),
-        )
-
-
-def _seconds_to_token(queue: Queue, alias: str) -> float:
-    rows = CallerConnection(alias).rows(statement("queue_capacity"), {"queue": queue.name})
-    return math.ceil(rows[0][1] * 1000) / 1000 if rows else 0.0
+    if queue.rate_limit is not None:
+        rows = CallerConnection(alias).rows(statement("queue_capacity"), {"queue": queue.name})
+        seconds = math.ceil(rows[0][1] * 1000) / 1000 if rows else 0.0
+        if seconds > 0:
+            words = _("The rate of its queue {queue} is used up ({limits}): the next job may start in {time}.")
+            yield say(words, queue=name, limits=limits_of(queue), time=duration(seconds))
 
 
 # Jobs and workers ahead
 
 
-class KeyHolder(NamedTuple):
-    """One job that has a slot of a concurrency key."""
-
-    id: int
-    status: str
-
-
 @dataclass(frozen=True)
 class WorkerSummary:
-    """The workers that are alive.
-
-    Attributes:
-        serving: those that serve a queue, and go on doing so.
-        leaving: those that served it, and have been asked to stop.
-    """
+    """The workers that are alive."""
 
     all: list[Worker]
-    serving: list[Worker]
-    leaving: list[Worker]
+    serving: list[Worker]  # a queue, and go on doing so
+    leaving: list[Worker]  # served it, and have been asked to stop
 
     @classmethod
     def of(cls, queue: str, alias: str) -> Self:
@@ -133,13 +102,15 @@ def obstacles(waiting: Job, pool: WorkerSummary, alias: str) -> Iterator[Sentenc
 def turn(waiting: Job, pool: WorkerSummary, alias: str, *, may_run: bool) -> Iterator[Sentence]:
     """Yield what a queued job waits for: limits, jobs before it, a free slot; ``may_run``: there is no obstacle."""
     queue = Queue.objects.using(alias).filter(name=waiting.queue).first()
-    if queue is not None:
-        limited, reached = limits(queue, alias)
+    if queue is not None and (words := limits_of(queue)):
+        reached = list(_reached(queue, alias))
         may_run = may_run and not reached
-        yield from limited
+        yield from reached
+        if not reached:
+            free = _("Its queue {queue} is limited, which does not hold it up now: {limits}.")
+            yield say(free, queue=named("queue", queue.name), limits=words)
     if waiting.fair_key is not None:
-        parameters = {**_place(waiting), "queue": waiting.queue, "name": waiting.fair_key}
-        count = _count("ahead_in_turn", parameters, alias)
+        count = _ahead("ahead_in_turn", waiting, alias, name=waiting.fair_key, queue=waiting.queue)
         yield say(
             ngettext(
                 "Jobs with different fair keys take turns: {number} with its key {key} comes before it.",
@@ -149,8 +120,16 @@ def turn(waiting: Job, pool: WorkerSummary, alias: str, *, may_run: bool) -> Ite
             number=at_most(count, CAP),
             key=named("key", waiting.fair_key),
         )
-    before = _count("ahead_in_queue", {**_place(waiting), "name": waiting.queue}, alias)
-    yield _before(before)
+    before = _ahead("ahead_in_queue", waiting, alias, name=waiting.queue)
+    if before:
+        words = ngettext(
+            "{number} job of its queue comes before it, by priority or time.",
+            "{number} jobs of its queue come before it, by priority or time.",
+            before,
+        )
+        yield say(words, number=at_most(before, CAP))
+    else:
+        yield say(_("It is the next of its queue."))
     if pool.serving:
         yield from free_slots(waiting.queue, pool, alias, is_next=may_run and not before)
 
@@ -172,7 +151,6 @@ def unknown(task: str) -> Iterator[Sentence]:
 
 
 def unserved(queue: str, pool: WorkerSummary) -> Iterator[Sentence]:
-    """Yield that no worker serves a queue."""
     if pool.serving:
         return
     name = named("queue", queue)
@@ -220,8 +198,8 @@ def slots(waiting: Job, alias: str) -> Iterator[Sentence]:
             words = _(
                 "The slots of its concurrency key {key} are taken, {limit} of them, by the jobs {jobs} and others."
             )
-        yield say(words, limit=limit, key=key, jobs=[job(holder.id) for holder in holders])
-    before = _count("ahead_in_key", {**_place(waiting), "name": waiting.concurrency_key}, alias)
+        yield say(words, limit=limit, key=key, jobs=list(map(job, holders)))
+    before = _ahead("ahead_in_key", waiting, alias, name=waiting.concurrency_key)
     if before:
         words = ngettext(
             "{number} job waits before it for that key.", "{number} jobs wait before it for that key.", before
@@ -229,11 +207,10 @@ def slots(waiting: Job, alias: str) -> Iterator[Sentence]:
         yield say(words, number=at_most(before, CAP))
 
 
-def holders_of(key: str, alias: str) -> list[KeyHolder]:
+def holders_of(key: str, alias: str) -> list[int]:
     """Return the jobs that have slots of a concurrency key, the first ten."""
     jobs = Job.objects.using(alias).filter(concurrency_key=key, concurrency_slot__isnull=False)
-    rows = jobs.order_by("concurrency_slot").values_list("pk", "status")[:MOST_NAMED]
-    return [KeyHolder(*row) for row in rows]
+    return list(jobs.order_by("concurrency_slot").values_list("pk", flat=True)[:MOST_NAMED])
 
 
 def free_slots(queue: str, pool: WorkerSummary, alias: str, *, is_next: bool) -> Iterator[Sentence]:
@@ -264,35 +241,19 @@ def free_slots(queue: str, pool: WorkerSummary, alias: str, *, is_next: bool) ->
             total=total,
             taken=taken,
         )
-    first = {
-        word for worker in pool.serving for word in worker.queues[: QueueSelector.of(worker.queues).place(queue) or 0]
-    }
-    if first and all(QueueSelector.of(worker.queues).place(queue) for worker in pool.serving):
-        yield say(_("They serve other queues first: {queues}."), queues=", ".join(sorted(first)))
+    before = [worker.queues[: QueueSelector.of(worker.queues).place(queue) or 0] for worker in pool.serving]
+    all_serve_others_first = all(before)
+    if all_serve_others_first:
+        yield say(_("They serve other queues first: {queues}."), queues=", ".join(sorted({*chain(*before)})))
     elif is_next and taken < total:
         yield say(_("Nothing holds it up: one of them takes it in a moment."))
 
 
 def worker_ref(worker: Worker) -> Ref:
-    """Speak of a worker process."""
     return Ref("worker", worker.pk, str(worker))
 
 
-def _before(before: int) -> Sentence:
-    if not before:
-        return say(_("It is the next of its queue."))
-    words = ngettext(
-        "{number} job of its queue comes before it, by priority or time.",
-        "{number} jobs of its queue come before it, by priority or time.",
-        before,
-    )
-    return say(words, number=at_most(before, CAP))
-
-
-def _place(waiting: Job) -> dict[str, object]:
-    return {"rank": -waiting.priority, "run_at": waiting.run_at, "id": waiting.pk}
-
-
-def _count(name: str, parameters: dict[str, object], alias: str) -> int:
-    [(count,)] = CallerConnection(alias).rows(statement(name), {**parameters, "limit": CAP + 1})
+def _ahead(query: str, waiting: Job, alias: str, **chosen: str) -> int:
+    place = {"rank": -waiting.priority, "run_at": waiting.run_at, "id": waiting.pk, "limit": CAP + 1}
+    [(count,)] = CallerConnection(alias).rows(statement(query), place | chosen)
     return int(count)

@@ -11,7 +11,7 @@ from django_pgqueue import registry
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
-from django_pgqueue.insights.formatting import columns, duration, local, plain
+from django_pgqueue.insights.formatting import at_most, columns, duration, plain, when
 from django_pgqueue.maintenance import partitions, vacuum
 from django_pgqueue.maintenance.partitions import Partition, PartitionPlan
 from django_pgqueue.maintenance.vacuum import SnapshotHolder, TableCounters
@@ -19,8 +19,6 @@ from django_pgqueue.maintenance.vacuum import SnapshotHolder, TableCounters
 CAP = 10_000  # jobs that go one by one are counted up to here
 
 HEAD = ("partition", "rows", "size", "age", "next pass")
-
-KEEP, DROP, MAKE = "stays", "is dropped", "is made"
 
 REMEDIES = {
     "session": _("To end it: SELECT pg_terminate_backend({handle});"),
@@ -33,8 +31,6 @@ REMEDIES = {
 
 
 class TableSize(NamedTuple):
-    """The size of a table."""
-
     rows: int  # about
     bytes: int
 
@@ -60,17 +56,18 @@ class PartitionBlocker(NamedTuple):
 
 @dataclass(frozen=True)
 class RetentionState:
-    """The state of history and tables."""
-
     plan: PartitionPlan
     sizes: dict[tuple[str, str], TableSize]  # by schema and name
     ages: AgeCounts
     readers: list[PartitionBlocker]
-    signs: TableCounters
+    counters: TableCounters
     horizon: SnapshotHolder | None
 
     def size(self, name: str) -> TableSize:
         return next(size for (_, table), size in self.sizes.items() if table == name)
+
+    def size_of(self, partition: Partition) -> TableSize:
+        return self.sizes.get((partition.schema, partition.name), TableSize(0, 0))
 
 
 def state_of(alias: str) -> RetentionState:
@@ -84,7 +81,7 @@ def state_of(alias: str) -> RetentionState:
         sizes={(schema, name): TableSize(rows, size) for schema, name, rows, size in sizes},
         ages=AgeCounts._make(ages),
         readers=[PartitionBlocker._make(row) for row in database.rows(statement("partition_blockers"), {})],
-        signs=vacuum.look(database),
+        counters=vacuum.look(database),
         horizon=vacuum.oldest_snapshot(database),
     )
 
@@ -97,11 +94,7 @@ def keeps() -> dict[str, bool | int]:
     }
 
 
-# As text
-
-
 def text_of(state: RetentionState) -> list[str]:
-    """Return it as lines."""
     return [
         *_of_settings(),
         "",
@@ -123,34 +116,27 @@ def _of_settings() -> Iterator[str]:
 
 def _cells(state: RetentionState) -> Iterator[tuple[str, ...]]:
     for partition in state.plan.present:
-        size = state.sizes.get((partition.schema, partition.name), TableSize(0, 0))
-        age = _age(state.plan.today, partition)
+        size = state.size_of(partition)
+        day = partition.begins_at and partition.begins_at.astimezone(dt.UTC).date()
+        age = _days_from(state.plan.today, day) if day else "-"
         yield (_name(partition), f"~{size.rows:,}", _bytes(size.bytes), age, _next(state, partition))
     for day in state.plan.make:
-        yield (f"{day}", "-", "-", _days_from(state.plan.today, day), MAKE)
+        yield (f"{day}", "-", "-", _days_from(state.plan.today, day), "is made")
 
 
 def _next(state: RetentionState, partition: Partition) -> str:
     if partition in state.plan.drop:
-        return DROP
+        return "is dropped"
     if partition.is_default and state.ages.default_due:
-        return f"{_count(state.ages.default_due)} rows are removed"
-    return KEEP
+        return f"{at_most(state.ages.default_due, CAP)} rows are removed"
+    return "stays"
 
 
 def _name(partition: Partition) -> str:
     if partition.is_default:
         return "default"
-    days = partition.name.removeprefix(f"{partitions.PARENT}_")
-    return (
-        f"{partition.begins_at.astimezone(dt.UTC):%Y-%m-%d}"
-        if partition.begins_at and days.isdigit()
-        else partition.name
-    )
-
-
-def _age(today: dt.date, partition: Partition) -> str:
-    return _days_from(today, partition.begins_at.astimezone(dt.UTC).date()) if partition.begins_at else "-"
+    is_ours = partition.name.removeprefix(f"{partitions.PARENT}_").isdigit()
+    return f"{partition.begins_at.astimezone(dt.UTC):%Y-%m-%d}" if partition.begins_at and is_ours else partition.name
 
 
 def _days_from(today: dt.date, day: dt.date) -> str:
@@ -173,23 +159,25 @@ def _of_readers(state: RetentionState) -> Iterator[str]:
 
 def _of_ages(state: RetentionState) -> Iterator[str]:
     ages = state.ages
-    oldest = f", the first died at {local(ages.oldest_dead_at):%Y-%m-%d %H:%M:%S}" if ages.oldest_dead_at else ""
+    oldest = f", the first died at {when(ages.oldest_dead_at)}" if ages.oldest_dead_at else ""
     yield (
-        f"Dead jobs: {_count(ages.dead)} ({_bytes(state.size('pgqueue_dead_jobs').bytes)}){oldest}. "
-        f"The next pass removes {_count(ages.dead_due)}."
+        f"Dead jobs: {at_most(ages.dead, CAP)} ({_bytes(state.size('pgqueue_dead_jobs').bytes)}){oldest}. "
+        f"The next pass removes {at_most(ages.dead_due, CAP)}."
     )
     yield (
-        f"Finished jobs with a time of their own: {_count(ages.timed)}. The next pass removes {_count(ages.timed_due)}."
+        f"Finished jobs with a time of their own: {at_most(ages.timed, CAP)}. "
+        f"The next pass removes {at_most(ages.timed_due, CAP)}."
     )
     for name, keep in keeps().items():
         yield f"  {plain(name)}: {f'kept for {duration(keep)}' if keep else 'not kept'}"
 
 
 def _of_jobs(state: RetentionState) -> Iterator[str]:
-    signs, size, threshold = state.signs, state.size("pgqueue_jobs"), conf.vacuum_dead_rows
+    counters, size, threshold = state.counters, state.size("pgqueue_jobs"), conf.vacuum_dead_rows
     own = f"workers VACUUM it from {threshold:,} dead rows on" if threshold else "workers leave VACUUM to others"
-    yield f"pgqueue_jobs: ~{signs.live:,} rows, ~{signs.dead:,} dead ({_bytes(size.bytes)}); {own}."
-    yield f"Last VACUUM: {_when(signs.vacuumed_at)}; last autovacuum: {_when(signs.autovacuumed_at)}."
+    yield f"pgqueue_jobs: ~{counters.live:,} rows, ~{counters.dead:,} dead ({_bytes(size.bytes)}); {own}."
+    last = when(counters.vacuumed_at, "never")
+    yield f"Last VACUUM: {last}; last autovacuum: {when(counters.autovacuumed_at, 'never')}."
     if (holder := state.horizon) is None:
         yield "No session holds an old snapshot."
         return
@@ -199,12 +187,7 @@ def _of_jobs(state: RetentionState) -> Iterator[str]:
 
 
 def remedy(holder: SnapshotHolder) -> str:
-    """Say what ends an old snapshot."""
     return plain(REMEDIES[holder.kind].format(handle=holder.handle.replace("'", "''")))
-
-
-def _count(number: int) -> str:
-    return f"{CAP:,}+" if number > CAP else f"{number:,}"
 
 
 def _days(number: int) -> str:
@@ -219,16 +202,9 @@ def _bytes(number: float) -> str:
     return f"{number:.1f} GB"
 
 
-def _when(at: dt.datetime | None) -> str:
-    return f"{local(at):%Y-%m-%d %H:%M:%S}" if at else "never"
-
-
-# As JSON
-
-
 def as_json(state: RetentionState) -> dict[str, Any]:
     """Return all of it; what goes one by one is counted up to 10,001."""
-    ages, signs, holder = state.ages, state.signs, state.horizon
+    ages, counters, holder = state.ages, state.counters, state.horizon
     return {
         "retention_days": conf.retention_days,
         "dead_retention_days": conf.dead_retention_days,
@@ -239,16 +215,16 @@ def as_json(state: RetentionState) -> dict[str, Any]:
         "dead_jobs": {"count": ages.dead, "due": ages.dead_due, "oldest_at": ages.oldest_dead_at},
         "timed": {"count": ages.timed, "due": ages.timed_due, "tasks": keeps()},
         "jobs": {
-            "rows": signs.live,
-            "dead_rows": signs.dead,
+            "rows": counters.live,
+            "dead_rows": counters.dead,
             "bytes": state.size("pgqueue_jobs").bytes,
-            "vacuumed_at": signs.vacuumed_at,
-            "autovacuumed_at": signs.autovacuumed_at,
+            "vacuumed_at": counters.vacuumed_at,
+            "autovacuumed_at": counters.autovacuumed_at,
             "horizon": {**holder._asdict(), "remedy": remedy(holder)} if holder else None,
         },
     }
 
 
 def _partition(state: RetentionState, partition: Partition) -> dict[str, Any]:
-    size = state.sizes.get((partition.schema, partition.name), TableSize(0, 0))
+    size = state.size_of(partition)
     return {**partition._asdict(), **size._asdict(), "next_pass": "drop" if partition in state.plan.drop else "keep"}

@@ -13,8 +13,9 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidSchedule
 from django_pgqueue.insights.formatting import plain
 from django_pgqueue.models import Schedule
-from django_pgqueue.schedules.manage import GONE, LastJob, last_jobs, recurrence_of
+from django_pgqueue.schedules.manage import GONE, LastJob, last_jobs
 from django_pgqueue.schedules.periodic import declared
+from django_pgqueue.schedules.recurrence import recurrence_of
 from django_pgqueue.stored_values import aware
 
 UPCOMING = 5

@@ -5,6 +5,7 @@ opens a transaction or sets a time limit; the caller does. ``now`` is for tests;
 """
 
 import datetime as dt
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -12,19 +13,19 @@ from typing import NamedTuple
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs.stats import percentile
+from django_pgqueue.models import Job
+from django_pgqueue.states import Status
 
 HOUR, DAY = 60, 1440  # minutes
 QUARTER = 15
-
 RECENT_MINUTES = 5  # the last ones, from which the pace of a queue is computed
 
 MOST_COUNTED = 10_000
-
-LATE = 0.95
+MOST_TASKS = 1_000
 
 FAILING_SHARE = 0.5
-
-MOST_TASKS = 1_000
+LATE = 0.95
+SHARES = (0.5, LATE, 0.99)  # the percentiles that are shown
 
 
 class StatsCounts(NamedTuple):
@@ -50,10 +51,13 @@ class StatsCounts(NamedTuple):
         return self.succeeded + self.died
 
     @property
+    def attempts(self) -> int:
+        return self.ended + self.lost
+
+    @property
     def failure_rate(self) -> float | None:
         """The share of attempts that failed or were lost, 0 to 1; None where there were none."""
-        attempts = self.ended + self.lost
-        return (self.failed + self.lost) / attempts if attempts else None
+        return (self.failed + self.lost) / self.attempts if self.attempts else None
 
     @property
     def is_failing(self) -> bool:
@@ -67,7 +71,6 @@ class StatsCounts(NamedTuple):
 
     @property
     def mean_run_seconds(self) -> float | None:
-        """Mean seconds that they ran; None where none has ended."""
         return self.run_seconds / self.ended if self.ended else None
 
 
@@ -79,17 +82,8 @@ class Interval(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """The work of some stretches of time."""
-
     series: list[Interval]  # the oldest first
     by_queue: dict[str, StatsCounts]  # of all stretches; queues without anything are left out
-
-
-class Backlog(NamedTuple):
-    """The number of queued jobs."""
-
-    number: int
-    is_exact: bool  # else it is an estimate of the database, and there are more than 10,000
 
 
 def per_minute(alias: str, *, queue: str | None = None, now: dt.datetime | None = None) -> list[Interval]:
@@ -103,26 +97,20 @@ def of_day(alias: str, *, now: dt.datetime | None = None) -> Totals:
 
 
 def total(series: Iterable[Interval]) -> StatsCounts:
-    """Return the sums over a series, as of the last hour."""
     return _sum(stretch.counts for stretch in series)
 
 
-def by_queue(alias: str, *, minutes: int = RECENT_MINUTES, now: dt.datetime | None = None) -> dict[str, StatsCounts]:
-    """Return what was done in each queue in the last minutes that are over; queues without anything are left out."""
-    return _read(alias, minutes=minutes, number=1, by_queue=True, is_over=True, now=now).by_queue
-
-
-def backlog(alias: str, queue: str) -> Backlog:
-    """Return how many jobs are queued: counted up to 10,000, estimated beyond."""
-    caller = CallerConnection(alias)
-    [(counted,)] = caller.rows(statement("queued_up_to"), {"queue": queue, "limit": MOST_COUNTED + 1})
+def backlog(alias: str, queue: str) -> int:
+    """Return how many jobs are queued: counted up to 10,000, beyond that as the planner estimates."""
+    queued = Job.objects.using(alias).filter(queue=queue, status=Status.QUEUED)
+    counted = queued[: MOST_COUNTED + 1].count()
     if counted <= MOST_COUNTED:
-        return Backlog(counted, is_exact=True)
-    [([plan],)] = caller.rows(statement("queued_about"), {"queue": queue})
-    return Backlog(max(int(plan["Plan"]["Plan Rows"]), counted), is_exact=False)
+        return counted
+    [plan] = json.loads(queued.explain(format="json"))
+    return max(int(plan["Plan"]["Plan Rows"]), counted)
 
 
-def drain_seconds_of(waiting: int, recent: StatsCounts, *, seconds: float = RECENT_MINUTES * 60) -> float | None:
+def empty_in_seconds_of(waiting: int, recent: StatsCounts, *, seconds: float = RECENT_MINUTES * 60) -> float | None:
     """Predict the seconds until a queue is empty, at the pace of ``recent`` (in ``seconds``), if nothing more comes.
 
     Jobs that come back after a failure are not progress. None: nothing was done meanwhile, and nothing can be said.
@@ -137,19 +125,10 @@ def _sum(counts: Iterable[StatsCounts]) -> StatsCounts:
 
 
 def _read(
-    alias: str,
-    *,
-    minutes: int,
-    number: int,
-    queue: str | None = None,
-    by_queue: bool = False,
-    is_over: bool = False,
-    now: dt.datetime | None,
+    alias: str, *, minutes: int, number: int, queue: str | None = None, by_queue: bool = False, now: dt.datetime | None
 ) -> Totals:
     """Read the last ``number`` stretches of ``minutes`` each."""
-    parameters = {
-        "minutes": minutes, "number": number, "queue": queue, "by_queue": by_queue, "over": is_over, "now": now,
-    }  # fmt: skip
+    parameters = {"minutes": minutes, "number": number, "queue": queue, "by_queue": by_queue, "now": now}
     stretches: dict[dt.datetime, list[StatsCounts]] = defaultdict(list)
     queues: dict[str, list[StatsCounts]] = defaultdict(list)
     for begins_at, name, *sums in CallerConnection(alias).rows(statement("throughput"), parameters):
@@ -163,23 +142,14 @@ def _read(
 
 # The last minutes
 #
-# Other than the series above, they include the minute that is not over: a page about now shows what began now. And of
-# waiting and running times they have percentiles, not the mean alone.
-
-SHARES = (0.5, LATE, 0.99)  # the percentiles that are shown
+# Other than the series above, they include the minute that is not over, but for the pace of a queue: a page about now
+# shows what began now. And of waiting and running times they have percentiles, not the mean alone.
 
 
 class RecentWork(NamedTuple):
-    """The work of some minutes.
-
-    Attributes:
-        wait_buckets: how many jobs waited, in the buckets of ``jobs.stats``.
-        run_buckets: the same of how long they ran.
-    """
-
     counts: StatsCounts = StatsCounts()
-    wait_buckets: Sequence[int] = ()
-    run_buckets: Sequence[int] = ()
+    wait_buckets: Sequence[int] = ()  # how many jobs waited, in the buckets of ``jobs.stats``
+    run_buckets: Sequence[int] = ()  # the same of how long they ran
 
     def wait_seconds(self, share: float) -> float | None:
         """Return how long a share of the jobs has waited for a worker at most, about; None where there were none."""
@@ -192,20 +162,37 @@ class RecentWork(NamedTuple):
 
 def recent_by_queue(alias: str, *, minutes: int, now: dt.datetime | None = None) -> dict[str, RecentWork]:
     """Return what was done in each queue in the last minutes and this one; queues without anything are left out."""
-    parameters = {"minutes": minutes, "by_task": False, "limit": None, "now": now}
-    rows = CallerConnection(alias).rows(statement("throughput_recent"), parameters)
-    return {queue: _recent(row) for queue, _task, *row in rows}
+    return {queue: done for (queue, _task), done in _recent(alias, minutes=minutes, now=now).items()}
+
+
+def by_queue(alias: str, *, minutes: int = RECENT_MINUTES, now: dt.datetime | None = None) -> dict[str, StatsCounts]:
+    """Return what was done in each queue in the last full minutes; queues without anything are left out."""
+    found = _recent(alias, minutes=minutes, only_full_minutes=True, now=now)
+    return {queue: done.counts for (queue, _task), done in found.items()}
 
 
 def by_task(
     alias: str, *, minutes: int, limit: int = MOST_TASKS, now: dt.datetime | None = None
 ) -> dict[tuple[str, str], RecentWork]:
-    """Return the same by queue and task; those that took most time, and these first."""
-    parameters = {"minutes": minutes, "by_task": True, "limit": limit, "now": now}
+    """Return what was done in the last minutes and this one by queue and task; those that took most time first."""
+    return _recent(alias, minutes=minutes, by_task=True, limit=limit, now=now)
+
+
+def _recent(
+    alias: str,
+    *,
+    minutes: int,
+    by_task: bool = False,
+    only_full_minutes: bool = False,
+    limit: int | None = None,
+    now: dt.datetime | None,
+) -> dict[tuple[str, str], RecentWork]:
+    parameters = {
+        "minutes": minutes,
+        "by_task": by_task,
+        "only_full_minutes": only_full_minutes,
+        "limit": limit,
+        "now": now,
+    }
     rows = CallerConnection(alias).rows(statement("throughput_recent"), parameters)
-    return {(queue, task): _recent(row) for queue, task, *row in rows}
-
-
-def _recent(row: Sequence[object]) -> RecentWork:
-    *sums, waited, ran = row
-    return RecentWork(StatsCounts(*sums), waited, ran)  # type: ignore[arg-type]
+    return {(queue, task): RecentWork(StatsCounts(*sums), waited, ran) for queue, task, *sums, waited, ran in rows}

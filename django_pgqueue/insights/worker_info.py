@@ -16,33 +16,19 @@ from django_pgqueue.jobs.actions import SkipReason
 from django_pgqueue.models import BulkAction, Worker
 
 CAP = 1000  # jobs of one process are counted up to here
-
 MOST_JOBS = 100
-
-PERCENT = 100
 
 
 @dataclass(frozen=True)
 class WorkerState:
-    """One worker process as it stands.
-
-    Attributes:
-        at: when that was, by the database's clock.
-        held: its jobs, begun or fetched ahead; ``CAP + 1`` where there are more.
-    """
-
     row: Worker
-    at: dt.datetime
-    held: int
+    at: dt.datetime  # when that was, by the database's clock
+    held: int  # its jobs, begun or fetched ahead; ``CAP + 1`` where there are more
 
     @property
     def is_alive(self) -> bool:
         """Whether no other worker may take its jobs for lost."""
         return self.row.lease_until > self.at
-
-    @property
-    def is_asked_to_stop(self) -> bool:
-        return self.row.stop_requested_at is not None
 
     @property
     def up_seconds(self) -> float:
@@ -100,7 +86,6 @@ def jobs_of(worker_id: int, alias: str, *, limit: int = MOST_JOBS) -> list[HeldJ
 
 
 def served_text(worker: Worker) -> str:
-    """Say which queues a process serves."""
     return ", ".join(worker.queues) if worker.queues else pgettext("queues", "all")
 
 
@@ -113,7 +98,6 @@ def has_living_worker(alias: str) -> bool:
 
 
 def skipped_of(bulk_action: BulkAction) -> list[tuple[SkipReason, int]]:
-    """Return why jobs were skipped, and how many."""
     counts = bulk_action.skipped if isinstance(bulk_action.skipped, dict) else {}
     return [(reason, counts[reason]) for reason in SkipReason if reason in counts]
 

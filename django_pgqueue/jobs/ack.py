@@ -1,4 +1,4 @@
-"""Write outcomes, each kind by one fenced statement, and release jobs that were not run."""
+"""Write outcomes, each kind by one fenced statement."""
 
 import json
 import time
@@ -6,41 +6,23 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from django_pgqueue.conf import conf
-from django_pgqueue.db.connections import Database, Parameters, PendingResult, QueueConnection, number_array
+from django_pgqueue.db.connections import (
+    Database,
+    Parameters,
+    PendingResult,
+    QueueConnection,
+    fence,
+    number_array,
+)
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter_parameters
-from django_pgqueue.jobs.leases import Fenced, fence
+from django_pgqueue.jobs.leases import release_parameters
 from django_pgqueue.records import KEEP_RESULT, RESERVE_KEY, Fate, Outcome, Receipt
 from django_pgqueue.states import Reason
 
 
-def release(database: Database, rows: Sequence[Fenced], delays: Sequence[float] | None = None) -> list[int]:
-    """Put running jobs back to queued, or to scheduled where there is a delay.
-
-    Args:
-        delays: for each row, in seconds, 0 or more. None: no delay for any.
-
-    Returns:
-        The ids released. Others were locked, or their lease is gone.
-    """
-    rows_released = database.rows(statement("release"), release_parameters(rows, delays))
-    return [job_id for job_id, _ in rows_released]
-
-
-def release_parameters(rows: Sequence[Fenced], delays: Sequence[float] | None = None) -> Parameters:
-    """Return what ``release.sql`` needs, for those who send it themselves."""
-    return fence(rows) | {"delays": number_array([0.0] * len(rows) if delays is None else delays)}
-
-
-# Outcomes
-
-
 def write(database: QueueConnection, outcomes: Collection[Outcome]) -> Receipt:
-    """Write outcomes, each job's once, in a transaction of their own.
-
-    Raises:
-        django.db.Error: nothing of this batch was written.
-    """
+    """Write outcomes, each job's once, in a transaction of their own; nothing of them where that raises."""
     with database.transaction():
         answers = send(database, outcomes)
     return receipt(database, outcomes, answers)
@@ -70,11 +52,7 @@ def receipt(database: Database, outcomes: Collection[Outcome], answers: Sequence
 
 
 def recorded(database: Database, outcomes: Collection[Outcome], *, worker_id: int) -> frozenset[int]:
-    """Return the ids of the outcomes that were written though the answer was lost, of those whose lease is gone.
-
-    Args:
-        outcomes: sent in a transaction that may have been committed.
-    """
+    """Return the ids of outcomes that a commit has written whose answer was lost; the leases of their jobs are gone."""
     parameters = {
         "ids": number_array([outcome.job.id for outcome in outcomes]),
         "attempts": number_array([outcome.job.attempt for outcome in outcomes]),
@@ -87,7 +65,7 @@ def recorded(database: Database, outcomes: Collection[Outcome], *, worker_id: in
 
 
 def _kind(outcome: Outcome) -> str:
-    """Say what an outcome leaves behind, in the words of ``recorded_outcomes.sql``."""
+    """Return what an outcome leaves behind, in the words of ``recorded_outcomes.sql``."""
     if outcome.fate in (Fate.SUCCEEDED, Fate.REPEATED):
         return "kept" if outcome.job.flags & KEEP_RESULT and conf.retention_days > 0 else "not kept"
     return outcome.fate.word
@@ -96,13 +74,8 @@ def _kind(outcome: Outcome) -> str:
 def finish_alone(database: Database, outcome: Outcome, *, patience_seconds: float = 1.0) -> bool:
     """Remove one job that succeeded, or leave its reserved row, in the transaction of its own handler.
 
-    Notes at the outcome whether a caller waits for it, which is notified after the commit.
-
-    Args:
-        patience_seconds: how long to try while another session holds the row.
-
-    Returns:
-        False if the lease is gone: the transaction must not commit.
+    Tries for ``patience_seconds`` while another session holds the row. Notes at the outcome whether a caller waits for
+    it, which is notified after the commit. False if the lease is gone: the transaction must not commit.
     """
     deadline = time.monotonic() + patience_seconds
     [(name, parameters)] = STORES[outcome.fate]([outcome])

@@ -4,18 +4,17 @@
 The admin makes buttons and questions of it, ``pgqueue_jobs`` its subcommands, and a bulk action stores its name.
 """
 
-import functools
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
+from django.db.models import TextChoices
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
-from django_pgqueue.db.connections import Where, caller_of
-from django_pgqueue.db.notify import notify_cancelled, notify_keys, notify_queues
+from django_pgqueue.db.connections import Where, caller_of, ids_of
+from django_pgqueue.db.notify import notify_cancelled, notify_due, notify_keys, notify_queues
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidBulkAction
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter, retry
@@ -28,8 +27,6 @@ logger = logging.getLogger("django_pgqueue")
 
 
 class Killed(NamedTuple):
-    """Result of a kill."""
-
     dead: list[int]  # moved to dead_jobs
     requested: list[int]  # running; the worker has been asked
 
@@ -42,12 +39,12 @@ def kill(ids: Iterable[int], *, by: str, database: Where = None) -> Killed:
     ``JobKilled`` in a plain one a second later. If it does not listen, the process is ended some seconds after that.
 
     Args:
-        by: who does it; stands in the job's history.
+        by: user who does it; kept in the history of the jobs.
 
     Returns:
-        The ids by what was done. In neither list: gone, or locked by another transaction.
+        The ids by what was done. In neither list are those that are gone, or that another transaction has locked.
     """
-    caller, ids = caller_of(database), list(ids)
+    caller, ids = caller_of(database), ids_of(ids)
     entry = {"kind": EntryKind.KILLED, "error": f"killed by {by}"}
     dead = dead_letter(caller, [DeadLetter(job_id, 0, Reason.KILLED, entry) for job_id in ids], by=by)
     running = sorted(set(ids) - set(dead))
@@ -66,18 +63,16 @@ def run_now(ids: Iterable[int], *, by: str, database: Where = None) -> list[int]
     Runs in the caller's transaction and wakes workers after its commit. The attempts stay as they are.
 
     Args:
-        by: who does it; stands in the job's history.
+        by: user who does it; kept in the history of the jobs and in the log.
 
     Returns:
         The ids that are queued now, or wait to be admitted by their concurrency key. Missing are those that were not
         scheduled, or that another transaction has locked.
     """
     caller = caller_of(database)
-    rows = caller.rows(statement("run_now"), {"ids": list(ids), "by": by})
-    for queue in sorted({queue for job_id, queue, key in rows if key is None}):
-        notify_queues(caller, queue)
-    notify_keys(caller, {key for *_, key in rows if key is not None})
-    return _logged(JobChange.DUE.words, by, [job_id for job_id, *_ in rows])
+    rows = caller.rows(statement("run_now"), {"ids": ids_of(ids), "by": by})
+    notify_due(caller, [(queue, key) for _, queue, key in rows])
+    return _logged(JobChange.DUE.label, by, [job_id for job_id, *_ in rows])
 
 
 def move_jobs(ids: Iterable[int], *, queue: str, by: str, database: Where = None) -> list[int]:
@@ -87,8 +82,8 @@ def move_jobs(ids: Iterable[int], *, queue: str, by: str, database: Where = None
     Any other job with a fair key is promoted anew, within a second, and so gets a turn behind those of its key.
 
     Args:
-        queue: 1 to 128 characters.
-        by: who does it; stands in the job's history.
+        queue: a name of 1 to 128 characters.
+        by: user who does it; kept in the history of the jobs and in the log.
 
     Returns:
         The ids moved. Missing are those that run, are gone, or that another transaction has locked.
@@ -96,11 +91,8 @@ def move_jobs(ids: Iterable[int], *, queue: str, by: str, database: Where = None
     Raises:
         InvalidJob: that is no name of a queue.
     """
-    caller, name = caller_of(database), Options(queue=queue).queue
-    rows = caller.rows(statement("move_jobs"), {"ids": list(ids), "queue": name, "by": by})
-    if any(is_ready for _, is_ready in rows):
-        notify_queues(caller, name)
-    return _logged(JobChange.MOVED.words.format(queue=repr(name)), by, [job_id for job_id, *_ in rows])
+    name = Options(queue=queue).queue
+    return _reassign(JobChange.MOVED.label.format(queue=repr(name)), ids, by, database, queue=name)
 
 
 def set_priority(ids: Iterable[int], *, priority: int, by: str, database: Where = None) -> list[int]:
@@ -110,7 +102,7 @@ def set_priority(ids: Iterable[int], *, priority: int, by: str, database: Where 
 
     Args:
         priority: -100 to 100; larger runs sooner.
-        by: who does it; stands in the job's history.
+        by: user who does it; kept in the history of the jobs and in the log.
 
     Returns:
         The ids changed. Missing are those that run, are gone, or that another transaction has locked.
@@ -118,27 +110,33 @@ def set_priority(ids: Iterable[int], *, priority: int, by: str, database: Where 
     Raises:
         InvalidJob: the priority is out of range.
     """
-    caller, wanted = caller_of(database), Options(priority=priority).priority
-    rows = caller.rows(statement("set_priority"), {"ids": list(ids), "priority": wanted, "by": by})
-    for queue in sorted({queue for job_id, queue, is_ready in rows if is_ready}):
-        notify_queues(caller, queue)
-    return _logged(JobChange.PRIORITIZED.words.format(priority=wanted), by, [job_id for job_id, *_ in rows])
+    wanted = Options(priority=priority).priority
+    return _reassign(JobChange.PRIORITIZED.label.format(priority=wanted), ids, by, database, priority=wanted)
+
+
+def _reassign(
+    what: str, ids: Iterable[int], by: str, database: Where, *, queue: str | None = None, priority: int | None = None
+) -> list[int]:
+    caller = caller_of(database)
+    rows = caller.rows(statement("reassign"), {"ids": ids_of(ids), "queue": queue, "priority": priority, "by": by})
+    notify_queues(caller, {name for _, name, is_ready in rows if is_ready})
+    return _logged(what, by, [job_id for job_id, *_ in rows])
 
 
 def purge(ids: Iterable[int], *, by: str, finished: bool = False, database: Where = None) -> list[int]:
     """Remove dead jobs for good, in the caller's transaction. Live ones are not touched: kill them first.
 
     Args:
+        by: user who does it; kept in the log.
         finished: remove finished jobs instead.
-        by: who does it; stands in the log.
 
     Returns:
         The ids removed. Missing are those that are not there, or that another transaction has locked.
     """
     name = "purge_finished" if finished else "purge_dead"
     caller = caller_of(database)
-    purged = [job_id for (job_id,) in caller.rows(statement(name), {"ids": list(ids)})]
-    _logged(JobChange.PURGED.words, by, purged)
+    purged = [job_id for (job_id,) in caller.rows(statement(name), {"ids": ids_of(ids)})]
+    _logged(JobChange.PURGED.label, by, purged)
     if purged:
         announce(job_purged, ids=purged, by=by, finished=finished, database=caller.alias)
     return purged
@@ -156,22 +154,8 @@ def _logged(what: str, by: str, ids: list[int]) -> list[int]:
     return ids
 
 
-# Reasons for skipping a job
-
-
-class SkipReason(StrEnum):
-    """Reason for skipping jobs, as a bulk action stores it.
-
-    Attributes:
-        words: follow the number of jobs.
-    """
-
-    words: Any
-
-    def __new__(cls, value: str, words: Any) -> Self:
-        reason = str.__new__(cls, value)
-        reason._value_, reason.words = value, words
-        return reason
+class SkipReason(TextChoices):
+    """Reason for skipping jobs, as a bulk action stores it. Its label follows the number of jobs."""
 
     GONE = "gone", _("not here any more: finished, killed or removed")
     CHANGING = "changing", _("just being changed by another session; try again")
@@ -186,59 +170,11 @@ class SkipReason(StrEnum):
 
 
 class SkippedJob(NamedTuple):
-    """State of a job that was skipped; the columns of ``explain_skipped.sql``."""
+    """A job that was skipped; the columns of ``explain_skipped.sql``."""
 
     id: int
     status: str | None  # None: not live
-    is_dead: bool = False
-    has_conflict: bool = False  # dead, and a live job has its unique key
-    is_out_of_bounds: bool = False  # dead, and the checks of live jobs would refuse it
-
-
-Why = Callable[[SkippedJob], SkipReason]
-
-
-def why_skipped(ids: Collection[int], why: Why, *, database: Where = None) -> dict[int, SkipReason]:
-    """Return why an action has skipped these jobs, by the function of the action below."""
-    if not ids:
-        return {}
-    rows = caller_of(database).rows(statement("explain_skipped"), {"ids": list(ids)})
-    return {row[0]: why(SkippedJob._make(row)) for row in rows}
-
-
-def why_not_killed(job: SkippedJob) -> SkipReason:
-    """Neither dead nor asked to stop."""
-    if job.status is None:
-        return SkipReason.GONE
-    return SkipReason.RESERVED if job.status == Status.RESERVED else SkipReason.CHANGING
-
-
-def why_not_changed(job: SkippedJob) -> SkipReason:
-    """Neither moved nor given a priority."""
-    return SkipReason.RUNNING if job.status == Status.RUNNING else why_not_killed(job)
-
-
-def why_not_due(job: SkippedJob) -> SkipReason:
-    """Not brought forward."""
-    if job.status == Status.QUEUED:
-        return SkipReason.QUEUED
-    return SkipReason.WAITING if job.status == Status.WAITING else why_not_changed(job)
-
-
-def why_not_retried(job: SkippedJob) -> SkipReason:
-    """Not sent back."""
-    if not job.is_dead:
-        return SkipReason.GONE
-    if job.has_conflict:
-        return SkipReason.KEY_HELD
-    if job.is_out_of_bounds:
-        return SkipReason.OUT_OF_BOUNDS
-    return SkipReason.ID_TAKEN if job.status else SkipReason.CHANGING
-
-
-def why_not_purged(job: SkippedJob) -> SkipReason:
-    """Not removed."""
-    return SkipReason.CHANGING if job.is_dead else SkipReason.GONE
+    why_not_retried: str  # a SkipReason; "gone": not dead
 
 
 # The table of actions
@@ -247,90 +183,57 @@ Ids = Sequence[int]
 Params = Mapping[str, Any]  # values of what an action needs besides the jobs, by name
 
 LIVE = tuple(status.value for status in Status if status is not Status.RESERVED)
+NOT_RUNNING = tuple(status for status in LIVE if status != Status.RUNNING)
 
 
-class JobChange(StrEnum):
+class JobChange(TextChoices):
     """Change made to jobs by an action, as a bulk action stores it.
 
-    Attributes:
-        words: for the command, the log and the admin's history, with the names of params; stored, so not translated.
-        message: the same in a sentence, with %(count)d.
-        source: the table that the jobs are in now; None: they are gone.
+    Its label, with the names of params, is for the command, the log and the admin's history; stored, so not translated.
     """
 
-    words: str
-    message: Any
-    source: Source | None
+    RETRIED = "retried", "Retried"
+    DUE = "due", "Made due at once"
+    KILLED = "killed", "Killed"
+    ASKED = "asked", "Asked to stop"  # it runs, and its worker will stop it
+    MOVED = "moved", "Moved to queue {queue}"
+    PRIORITIZED = "prioritized", "Given priority {priority}"
+    PURGED = "purged", "Purged"
 
-    def __new__(cls, value: str, words: str, message: Any, source: Source | None) -> Self:
-        change = str.__new__(cls, value)
-        change._value_, change.words, change.message, change.source = value, words, message, source
-        return change
+    @property
+    def source(self) -> Source | None:
+        """The table that the jobs are in now; None: they are gone."""
+        return {JobChange.KILLED: Source.DEAD, JobChange.PURGED: None}.get(self, Source.LIVE)
 
-    RETRIED = (
-        "retried",
-        "Retried",
-        ngettext_lazy("%(count)d job was retried.", "%(count)d jobs were retried.", "count"),
-        Source.LIVE,
-    )
-    DUE = (
-        "due",
-        "Made due at once",
-        ngettext_lazy("%(count)d job is due now.", "%(count)d jobs are due now.", "count"),
-        Source.LIVE,
-    )
-    KILLED = (
-        "killed",
-        "Killed",
-        ngettext_lazy("%(count)d job was killed.", "%(count)d jobs were killed.", "count"),
-        Source.DEAD,
-    )
-    ASKED = (
-        "asked",  # it runs, and its worker will stop it
-        "Asked to stop",
-        ngettext_lazy(
-            "%(count)d running job was asked to stop.", "%(count)d running jobs were asked to stop.", "count"
-        ),
-        Source.LIVE,
-    )
-    MOVED = (
-        "moved",
-        "Moved to queue {queue}",
-        ngettext_lazy("%(count)d job was moved.", "%(count)d jobs were moved.", "count"),
-        Source.LIVE,
-    )
-    PRIORITIZED = (
-        "prioritized",
-        "Given priority {priority}",
-        ngettext_lazy(
-            "The priority of %(count)d job was changed.", "The priority of %(count)d jobs was changed.", "count"
-        ),
-        Source.LIVE,
-    )
-    PURGED = (
-        "purged",
-        "Purged",
-        ngettext_lazy("%(count)d job was removed for good.", "%(count)d jobs were removed for good.", "count"),
-        None,
-    )
+
+MESSAGES = {
+    JobChange.RETRIED: ngettext_lazy("%(count)d job was retried.", "%(count)d jobs were retried.", "count"),
+    JobChange.DUE: ngettext_lazy("%(count)d job is due now.", "%(count)d jobs are due now.", "count"),
+    JobChange.KILLED: ngettext_lazy("%(count)d job was killed.", "%(count)d jobs were killed.", "count"),
+    JobChange.ASKED: ngettext_lazy(
+        "%(count)d running job was asked to stop.", "%(count)d running jobs were asked to stop.", "count"
+    ),
+    JobChange.MOVED: ngettext_lazy("%(count)d job was moved.", "%(count)d jobs were moved.", "count"),
+    JobChange.PRIORITIZED: ngettext_lazy(
+        "The priority of %(count)d job was changed.", "The priority of %(count)d jobs was changed.", "count"
+    ),
+    JobChange.PURGED: ngettext_lazy(
+        "%(count)d job was removed for good.", "%(count)d jobs were removed for good.", "count"
+    ),
+}
+"""The changes in sentences, with %(count)d."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Param:
-    """What an action needs besides the jobs; ``Options`` checks its value.
+    """What an action needs besides the jobs; ``Options`` checks its value."""
 
-    Attributes:
-        name: that of the argument in Python.
-        lowest: of a number.
-        highest: of a number, or of the number of characters.
-    """
-
-    name: str
+    name: str  # of the argument in Python
     value_type: type[str] | type[int]
     label: Any
     metavar: str
-    lowest: int = 1
-    highest: int
+    lowest: int = 1  # number
+    highest: int  # number, or number of characters
     help: Any = ""
 
 
@@ -346,62 +249,60 @@ PRIORITY = Param(
 )
 
 
+class ActionResult(NamedTuple):
+    done: Mapping[JobChange, Ids]
+    skipped: Mapping[int, SkipReason] = {}  # as far as known
+
+
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """One thing that can be done to many jobs.
-
-    Attributes:
-        name: with the source, what it is known by.
-        statuses: those of the live jobs it is for.
-        act: does it to jobs in the open transaction: ids, by, database, and the param by its name.
-        is_destructive: whether it cannot be undone, so that faces ask twice.
-        permission: codename, for users of the admin.
-        help: for the command.
-        selected: for the list of actions, with %(verbose_name_plural)s.
-        question: with %(count)d.
-        question_for_all: the same for all jobs that match a filter.
-    """
+    """One thing that can be done to many jobs. It is known by its name together with the source."""
 
     name: str
     source: Source
-    statuses: tuple[str, ...] = ()
-    act: Callable[..., Mapping[JobChange, Ids]]
-    why: Why
+    statuses: tuple[str, ...] = ()  # of the live jobs it is offered for
+    can_change: tuple[str, ...] = ()  # of the live jobs
+    tells_why: bool = False  # of dead jobs: names what keeps each from coming back
+    act: Callable[..., ActionResult]  # takes ids, by, database, and the param by its name
     param: Param | None = None
-    is_destructive: bool = False
-    permission: str
-    help: str
+    is_destructive: bool = False  # it cannot be undone, so faces ask twice
+    permission: str  # codename, for users of the admin
+    help: str  # for the command
     label: Any
-    selected: Any
-    question: Any
-    question_for_all: Any
+    selected: Any  # for the list of actions, with %(verbose_name_plural)s
+    question: Any  # with %(count)d
+    question_for_all: Any  # the same for all jobs that match a filter
     consequence: Any
 
-    def do(self, ids: Ids, *, by: str, params: Params, statuses: Sequence[str], where: Where) -> "ActionResult":
+    def do(self, ids: Ids, *, by: str, params: Params, statuses: Sequence[str], where: Where) -> ActionResult:
         """Do it to jobs in the transaction that is open, and find out why some were skipped.
 
-        Args:
-            statuses: those by which live jobs were chosen; what has none of them any more is skipped. Empty: any.
-
-        Raises:
-            InvalidJob: a param is missing or cannot be.
+        Live jobs that were chosen by ``statuses``, if any, are skipped where they have none of them any more. Raises
+        InvalidJob if a param is missing or cannot be.
         """
         chosen = lock_with_status(ids, statuses, database=where) if statuses else ids
-        done = self.change(chosen, by=by, params=params, where=where)
-        others = set(ids).difference(*done.values())
-        return ActionResult(done, why_skipped(others, self._why(statuses), database=where))
+        done, known = self.act(chosen, by=by, database=where, **self._needed(params))
+        others = set(ids).difference(known, *done.values())
+        return ActionResult(done, {**known, **self.why_skipped(others, statuses=statuses, where=where)})
 
     def change(self, ids: Ids, *, by: str, params: Params, where: Where) -> Mapping[JobChange, Ids]:
-        return self.act(ids, by=by, database=where, **self._needed(params))
+        return self.act(ids, by=by, database=where, **self._needed(params)).done
 
-    def _why(self, statuses: Sequence[str]) -> Why:
-        """Return what says why jobs were skipped; those that run may not have been asked for."""
-        spares_running = statuses and Status.RUNNING not in statuses
-        return why_not_changed if spares_running and self.why is why_not_killed else self.why
+    def why_skipped(self, ids: Collection[int], *, statuses: Sequence[str] = (), where: Where) -> dict[int, SkipReason]:
+        """Return why it has skipped these jobs; ``statuses`` as in ``do``."""
+        rows = caller_of(where).rows(statement("explain_skipped"), {"ids": list(ids)}) if ids else []
+        return {job.id: self._why(job, statuses) for job in map(SkippedJob._make, rows)}
 
-    def suits(self, status: str) -> bool:
-        """Whether it can be done to a live job with this status."""
-        return self.why(SkippedJob(0, status)) is SkipReason.CHANGING
+    def _why(self, job: SkippedJob, statuses: Sequence[str]) -> SkipReason:
+        if self.source is not Source.LIVE:
+            is_gone = job.why_not_retried == SkipReason.GONE
+            return SkipReason(job.why_not_retried) if self.tells_why or is_gone else SkipReason.CHANGING
+        if job.status is None:
+            return SkipReason.GONE
+        was_not_asked_for = job.status == Status.RUNNING and statuses and job.status not in statuses
+        if was_not_asked_for or job.status not in self.can_change:
+            return SkipReason(job.status)  # there is one for each status that some action cannot change
+        return SkipReason.CHANGING
 
     def check(self, params: Params) -> None:
         """Raise InvalidJob if what the action needs is missing or cannot be."""
@@ -411,31 +312,21 @@ class Action:
         return {self.param.name: params.get(self.param.name)} if self.param else {}
 
 
-class ActionResult(NamedTuple):
-    """Result of an action."""
-
-    done: Mapping[JobChange, Ids]
-    skipped: Mapping[int, SkipReason]
+def _retry(ids: Ids, **options: Any) -> ActionResult:
+    retried = retry(ids, **options)
+    return ActionResult({JobChange.RETRIED: retried.ids}, dict.fromkeys(retried.held_by, SkipReason.KEY_HELD))
 
 
-def _making(change: JobChange, act: Callable[..., Ids]) -> Callable[..., Mapping[JobChange, Ids]]:
-    return lambda ids, **options: {change: act(ids, **options)}
-
-
-def _retry(ids: Ids, **options: Any) -> Mapping[JobChange, Ids]:
-    return {JobChange.RETRIED: retry(ids, **options).ids}
-
-
-def _kill(ids: Ids, **options: Any) -> Mapping[JobChange, Ids]:
+def _kill(ids: Ids, **options: Any) -> ActionResult:
     killed = kill(ids, **options)
-    return {JobChange.KILLED: killed.dead, JobChange.ASKED: killed.requested}
+    return ActionResult({JobChange.KILLED: killed.dead, JobChange.ASKED: killed.requested})
 
 
 RETRY = Action(
     name="retry",
     source=Source.DEAD,
+    tells_why=True,
     act=_retry,
-    why=why_not_retried,
     permission="retry_deadjob",
     help="send dead jobs back to be run, with all their attempts before them",
     label=_("Retry"),
@@ -451,8 +342,8 @@ RUN_NOW = Action(
     name="run_now",
     source=Source.LIVE,
     statuses=(Status.SCHEDULED.value,),
-    act=_making(JobChange.DUE, run_now),
-    why=why_not_due,
+    can_change=(Status.SCHEDULED.value,),
+    act=lambda ids, **options: ActionResult({JobChange.DUE: run_now(ids, **options)}),
     permission="run_job",
     help="make scheduled jobs due at once",
     label=_("Run now"),
@@ -468,8 +359,8 @@ MOVE = Action(
     name="move",
     source=Source.LIVE,
     statuses=LIVE,
-    act=_making(JobChange.MOVED, move_jobs),
-    why=why_not_changed,
+    can_change=NOT_RUNNING,
+    act=lambda ids, **options: ActionResult({JobChange.MOVED: move_jobs(ids, **options)}),
     param=QUEUE,
     permission="move_job",
     help="move jobs that do not run to another queue",
@@ -483,8 +374,8 @@ SET_PRIORITY = Action(
     name="set_priority",
     source=Source.LIVE,
     statuses=LIVE,
-    act=_making(JobChange.PRIORITIZED, set_priority),
-    why=why_not_changed,
+    can_change=NOT_RUNNING,
+    act=lambda ids, **options: ActionResult({JobChange.PRIORITIZED: set_priority(ids, **options)}),
     param=PRIORITY,
     permission="reprioritize_job",
     help="give jobs that do not run another priority",
@@ -498,8 +389,8 @@ KILL = Action(
     name="kill",
     source=Source.LIVE,
     statuses=LIVE,
+    can_change=LIVE,
     act=_kill,
-    why=why_not_killed,
     is_destructive=True,
     permission="kill_job",
     help="kill jobs: those that wait go to the dead jobs at once, those that run are stopped by their workers",
@@ -515,8 +406,7 @@ KILL = Action(
 PURGE = Action(
     name="purge",
     source=Source.DEAD,
-    act=_making(JobChange.PURGED, purge),
-    why=why_not_purged,
+    act=lambda ids, **options: ActionResult({JobChange.PURGED: purge(ids, **options)}),
     is_destructive=True,
     permission="delete_deadjob",
     help="remove dead jobs for good, or with --finished the finished ones",
@@ -529,7 +419,7 @@ PURGE = Action(
 PURGE_FINISHED = replace(
     PURGE,
     source=Source.FINISHED,
-    act=_making(JobChange.PURGED, functools.partial(purge, finished=True)),
+    act=lambda ids, **options: ActionResult({JobChange.PURGED: purge(ids, finished=True, **options)}),
     permission="delete_finishedjob",
     question=ngettext_lazy(
         "Remove %(count)d finished job for good?", "Remove %(count)d finished jobs for good?", "count"
@@ -544,6 +434,6 @@ ACTIONS = (RETRY, RUN_NOW, MOVE, SET_PRIORITY, KILL, PURGE, PURGE_FINISHED)  # i
 def action_named(name: str, source: str) -> Action:
     """Return the action of this name for live, dead or finished jobs; raise InvalidBulkAction if there is none."""
     for action in ACTIONS:
-        if (action.name, action.source.name.lower()) == (name, source):
+        if (action.name, action.source) == (name, source):
             return action
     raise InvalidBulkAction(f"There is no action {name!r} for {source!r} jobs.")

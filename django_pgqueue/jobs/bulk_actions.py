@@ -12,18 +12,17 @@ from typing import Any
 from django.db import transaction
 
 from django_pgqueue.conf import conf
-from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.connections import CallerConnection, ids_of
 from django_pgqueue.db.notify import notify_bulk_action
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidBulkAction
 from django_pgqueue.jobs.actions import Action, ActionResult, Ids, JobChange, Params, SkipReason
-from django_pgqueue.jobs.search import Filter
+from django_pgqueue.jobs.search import LISTS, Filter
 
 logger = logging.getLogger("django_pgqueue")
 
 FASTEST = 100_000  # jobs a second
-
-MOST_EXAMPLES = 10
+MOST_EXAMPLES = 10  # ids of each reason
 
 
 def begin(
@@ -41,29 +40,27 @@ def begin(
     Jobs that are enqueued, die or finish after this are left out. Nothing is changed before the commit.
 
     Args:
-        by: who wants it; stands in the history of the jobs.
+        by: user who asks for it; kept in the history of the jobs.
         rate: maximum number of jobs a second, above 0. None: no limit.
-        expected: how many match now, where that is known, for the progress that is shown.
+        expected: number of jobs that match now, where it is known, for the progress that is shown.
 
     Returns:
         The id of the bulk action.
 
     Raises:
         InvalidJob: a param is missing or cannot be.
-        InvalidBulkAction: the rate cannot be, or these jobs have nothing of what the filter asks for.
+        InvalidBulkAction: the rate cannot be.
+        InvalidFilter: these jobs have nothing of what the filter asks for.
     """
     params = params or {}
     action.check(params)
-    try:
-        chosen.must_fit(action.source)
-    except ValueError as error:
-        raise InvalidBulkAction(str(error)) from error
+    chosen.must_fit(action.source)
     if rate is not None and not (math.isfinite(rate) and 0 < rate <= FASTEST):
         raise InvalidBulkAction(f"A rate is above 0 and up to {FASTEST} jobs a second, not {rate!r}.")
     caller = CallerConnection(database)
     parameters = {
         "action": action.name,
-        "source": action.source.name.lower(),
+        "source": action.source.value,
         "by": by,
         "filter": json.dumps(stored(chosen)),
         "params": json.dumps(dict(params)),
@@ -80,11 +77,8 @@ def stop(ids: Iterable[int], *, by: str, database: str | None = None) -> list[in
     """End bulk actions in the caller's transaction; return the ids of those that had not ended.
 
     What they have done stays done. Waits for the slice that a worker is just doing, if one is: up to a second or so.
-
-    Args:
-        by: who does it; shown to others.
     """
-    rows = CallerConnection(database).rows(statement("stop_bulk_action"), {"ids": list(ids), "by": by})
+    rows = CallerConnection(database).rows(statement("stop_bulk_action"), {"ids": ids_of(ids), "by": by})
     stopped = [bulk_action_id for (bulk_action_id,) in rows]
     for bulk_action_id in stopped:
         logger.info("Bulk action %d stopped by %s", bulk_action_id, by)
@@ -93,36 +87,33 @@ def stop(ids: Iterable[int], *, by: str, database: str | None = None) -> list[in
 
 def stored(chosen: Filter) -> dict[str, Any]:
     """Return a filter as JSON has it, without what matches any."""
-    values = dataclasses.asdict(chosen)
-    return {name: value for name, value in values.items() if value is not None and value != ()}
+    return {name: value for name, value in dataclasses.asdict(chosen).items() if value not in (None, ())}
 
 
 def filter_of(stored_filter: Any) -> Filter:
-    """Return a filter as it was stored.
+    """Return a filter as it was stored; raise InvalidBulkAction for one of newer code, or one that chooses by no list.
 
-    Raises:
-        InvalidBulkAction: it has what no filter has, as one that newer code has stored.
+    A text is not taken for the list of its characters, nor an empty one for any.
     """
     known = {field.name for field in dataclasses.fields(Filter)}
     if not isinstance(stored_filter, Mapping) or (strange := sorted(set(stored_filter) - known)):
         what = f"unknown: {', '.join(strange)}" if isinstance(stored_filter, Mapping) else "no object"
         raise InvalidBulkAction(f"The stored filter cannot be read: {what}.")
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in stored_filter.items()
-    }
+    values = dict(stored_filter)
+    for name in LISTS & set(values):
+        if not isinstance(values[name], list):
+            raise InvalidBulkAction(f"The stored filter cannot be read: {name} is no list.")
+        values[name] = tuple(values[name])
     return Filter(**values)
-
-
-# Carrying out in slices
 
 
 @dataclass
 class BulkActionResult:
-    """Result so far."""
+    """Tally of the slices that are done."""
 
     done: Counter[JobChange] = field(default_factory=Counter)
     skipped: Counter[SkipReason] = field(default_factory=Counter)
-    examples: dict[SkipReason, list[int]] = field(default_factory=dict)  # a few ids of each
+    examples: dict[SkipReason, list[int]] = field(default_factory=dict)  # ids of each
 
     def add(self, result: ActionResult) -> None:
         self.done.update({change: len(ids) for change, ids in result.done.items()})
@@ -138,10 +129,8 @@ def in_slices(
 ) -> Iterator[BulkActionResult]:
     """Act on slice after slice, each in a transaction of its own; yield the tally whenever one has been committed.
 
-    Whatever ends it, and wherever, the slices before stay done, and the tally counts no others.
-
-    Raises:
-        RuntimeError: a transaction is open.
+    Whatever ends it, and wherever, the slices before stay done, and the tally counts no others. Raises RuntimeError if
+    a transaction is open.
     """
     for ids in slices:
         with transaction.atomic(using=database or conf.database, durable=True):

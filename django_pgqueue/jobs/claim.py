@@ -17,12 +17,8 @@ Place = tuple[int, float, int]  # of a job in its queue: rank, run_at in seconds
 def claim(database: QueueConnection, queue: str, *, limit: int, worker_id: int) -> list[ClaimedJob]:
     """Claim up to ``limit`` jobs of one queue, best first, in a transaction of its own.
 
-    Args:
-        limit: 1 or more; rounded down to a size for which a statement is prepared.
-
-    Returns:
-        The jobs, each counted as one attempt from here on. Fewer than asked for when the queue has no more, or when
-        others hold rows.
+    The limit, 1 or more, is rounded down to a size for which a statement is prepared. Each job counts as one attempt
+    from here on. There are fewer when the queue has no more, or when others hold rows.
     """
     with database.transaction():
         claimed = send(database, queue, limit=limit, worker_id=worker_id)
@@ -30,11 +26,7 @@ def claim(database: QueueConnection, queue: str, *, limit: int, worker_id: int) 
 
 
 def send(database: QueueConnection, queue: str, *, limit: int, worker_id: int, above: Place | None = None) -> "Claim":
-    """Send the claim in the transaction that is open on ``database``, and do not wait for the answer.
-
-    Args:
-        above: take only jobs that come after this place. None: any.
-    """
+    """Send the claim in the transaction that is open on ``database``; ``above``: only of jobs after this place."""
     size, lease_token = ladder_size(limit), new_lease_token()
     parameters = {"queue": queue, "worker_id": worker_id, "lease_token": lease_token}
     sent_at = time.monotonic()

@@ -8,16 +8,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from django_pgqueue.db.connections import Database, PendingResult, QueueConnection
+from django_pgqueue.db.connections import Database, PendingResult, QueueConnection, fence
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidJob
-from django_pgqueue.jobs.leases import fence
 from django_pgqueue.jobs.serialization import encode
-from django_pgqueue.options import Options
+from django_pgqueue.options import Options, is_text
 from django_pgqueue.records import ClaimedJob
 
 MOST_DONE = 10**18
-
 LONGEST_MESSAGE = 500  # characters
 
 TRIES, PAUSE_SECONDS = 100, 0.01  # of an atomic task: another session may be writing to the same row
@@ -79,7 +77,7 @@ class CurrentJob:
 
     @property
     def queue(self) -> str:
-        """Its queue."""
+        """The name of its queue."""
         return self._job.queue
 
     @property
@@ -91,12 +89,12 @@ class CurrentJob:
 
     @property
     def lease_token(self) -> int:
-        """Proof of the right to run it."""
+        """The lease token: proves the right to run it. New for each claim."""
         return self._job.lease_token
 
     @property
     def run_id(self) -> int:
-        """That of its claim."""
+        """One number for this run: of id and lease token."""
         return self._job.run_id
 
     def set_progress(self, done: float, total: float | None = None, message: str = "") -> None:
@@ -135,7 +133,7 @@ class CurrentJob:
             self._tell()
 
     def news(self) -> Update:
-        """Return what the run has told last. What it tells from here on is news again."""
+        """Return the latest of what the run has told. What it tells from here on is news again."""
         self._has_news = False  # before looking
         progress = self._progress
         return Update(None if progress is None else json.dumps(progress), self._metadata)
@@ -179,11 +177,7 @@ def _check_number(name: str, value: Any) -> None:
 def _check_message(message: Any) -> None:
     if not isinstance(message, str) or len(message) > LONGEST_MESSAGE:
         raise InvalidJob(f"The message of set_progress is a text of {LONGEST_MESSAGE} characters at most.")
-    try:
-        is_text = "\0" not in message and message.encode() is not None
-    except UnicodeEncodeError:
-        is_text = False
-    if not is_text:
+    if not is_text(message):
         raise InvalidJob("The message of set_progress contains NUL or a lone surrogate, which is not text.")
 
 
@@ -221,4 +215,7 @@ def write_alone(database: Database, current: CurrentJob) -> None:
 
 def _parameters(runs: Sequence[CurrentJob]) -> dict[str, Any]:
     news = [current.news() for current in runs]
-    return fence(runs) | {"progress": [one.progress for one in news], "metadata": [one.metadata for one in news]}
+    return fence(runs) | {
+        "progress": [update.progress for update in news],
+        "metadata": [update.metadata for update in news],
+    }

@@ -4,28 +4,25 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from django_pgqueue.db.connections import Database, Parameters, Where, caller_of
-from django_pgqueue.db.notify import notify_keys, notify_queues, notify_waiters
+from django_pgqueue.db.connections import Database, Parameters, Where, caller_of, fence, ids_of
+from django_pgqueue.db.notify import notify_due, notify_waiters
 from django_pgqueue.db.queries import statement
-from django_pgqueue.jobs.leases import fence
 from django_pgqueue.signals import announce, job_retried
 from django_pgqueue.states import EntryKind, Reason
 
 
 class DeadLetter(NamedTuple):
-    """One job that dies: the fence, why, and the last entry of its history."""
-
     id: int
     lease_token: int  # 0: not running
     reason: Reason
-    error: dict[str, Any]
+    error: dict[str, Any]  # the last entry of its history
 
 
 def dead_letter(database: Database, letters: Sequence[DeadLetter], *, by: str | None = None) -> dict[int, str | None]:
     """Move jobs to ``dead_jobs``; those who wait for them are told once that is committed.
 
     Args:
-        by: who asked for it; None: the queue itself.
+        by: user who asked for it; None: the queue itself.
 
     Returns:
         The ids moved, with their concurrency keys, of which others may be admitted now. Other jobs were locked, or
@@ -42,7 +39,7 @@ def expired_entry() -> dict[str, Any]:
 
 
 def dead_letter_parameters(letters: Sequence[DeadLetter], *, by: str | None = None) -> Parameters:
-    """Return what ``dead_letter.sql`` needs, for those who send it themselves."""
+    """Return the parameters of ``dead_letter.sql``, for callers that send it in a pipeline."""
     return fence(letters) | {
         "reasons": [letter.reason.value for letter in letters],
         "errors": [json.dumps(letter.error) for letter in letters],
@@ -51,8 +48,6 @@ def dead_letter_parameters(letters: Sequence[DeadLetter], *, by: str | None = No
 
 
 class RetryResult(NamedTuple):
-    """Result of a retry."""
-
     ids: list[int]  # to be run again
     held_by: dict[int, int]  # stay dead: for each of them, the live job that has its unique key
 
@@ -64,17 +59,15 @@ def retry(ids: Iterable[int], *, by: str, database: Where = None) -> RetryResult
     wakes workers after its commit.
 
     Args:
-        by: who does it; stands in the job's history.
+        by: user who does it; kept in the history of the jobs.
 
     Returns:
-        What was retried, and what stays dead for its key. In neither: those that are not dead any more, or that
-        another transaction has locked.
+        The ids retried, and those that stay dead for their unique key. In neither part are those that are not dead any
+        more, or that another transaction has locked.
     """
-    caller, ids = caller_of(database), list(ids)
+    caller, ids = caller_of(database), ids_of(ids)
     rows = caller.rows(statement("retry_dead"), {"ids": ids, "by": by})
-    for queue in sorted({queue for _, queue, key in rows if key is None}):
-        notify_queues(caller, queue)
-    notify_keys(caller, {key for _, _, key in rows if key is not None})
+    notify_due(caller, [(queue, key) for _, queue, key in rows])
     retried = [job_id for job_id, _, _ in rows]
     if retried:
         announce(job_retried, ids=retried, by=by, database=caller.alias)

@@ -66,16 +66,10 @@ def insert(
     """
     if task.needs_control:
         return _insert_keyed(database, task, [(args, kwargs)], schedule_id)
-    with in_errors(task, [(args, kwargs)]):
-        texts = {
-            "args": encode(args, what="args") if args else "[]",
-            "kwargs": encode(kwargs, what="kwargs") if kwargs else "{}",
-        }
-    return _insert(database, "enqueue", task, texts, schedule_id)
+    return _insert(database, "enqueue", task, encode_arguments(task, args, kwargs), schedule_id)
 
 
 def send_enqueued(task: TaskDefinition, inserted: InsertResult) -> None:
-    """Send ``job_enqueued`` for the new jobs of an insert."""
     if job_enqueued.receivers and (ids := inserted.new_ids):
         named = {"ids": ids, "task": task.name, "queue": task.options.queue, "database": task.database}
         announce(job_enqueued, task.name, **named)
@@ -84,14 +78,32 @@ def send_enqueued(task: TaskDefinition, inserted: InsertResult) -> None:
 def check_arguments(task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Raise InvalidArguments unless a job can be made of these arguments."""
     check_signature(task, args, kwargs)
+    encode_arguments(task, args, kwargs)
+
+
+def encode_arguments(task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, str]:
+    """Return the parameters ``args`` and ``kwargs``; raise InvalidArguments without what is sensitive in them."""
     with in_errors(task, [(args, kwargs)]):
-        encode(args, what="args")
-        encode(kwargs, what="kwargs")
+        return {
+            "args": encode(args, what="args") if args else "[]",
+            "kwargs": encode(kwargs, what="kwargs") if kwargs else "{}",
+        }
 
 
 def arguments_of(calls: Iterable[Any]) -> list[Call]:
     """Return calls, tuples or mappings, as positional and keyword arguments; raise InvalidJob at any other."""
-    return [_arguments(call, position) for position, call in enumerate(calls)]
+    found: list[Call] = []
+    for position, call in enumerate(calls):
+        if isinstance(call, tuple | list):
+            found.append((tuple(call), {}))
+        elif isinstance(call, Mapping):
+            found.append(((), dict(call)))
+        else:
+            raise InvalidJob(
+                f"calls[{position}] is of the type {type(call).__name__}. Each call is a tuple of positional "
+                "arguments, as in [(1,), (2,)], or a mapping of keyword arguments."
+            )
+    return found
 
 
 def _caller(task: TaskDefinition) -> CallerConnection:
@@ -102,8 +114,7 @@ def _caller(task: TaskDefinition) -> CallerConnection:
 
 
 def _notify(task: TaskDefinition, inserted: InsertResult) -> None:
-    for queue in sorted(inserted.ready):
-        notify_queues(task.database, queue)
+    notify_queues(task.database, inserted.ready)
     if inserted.waiting:
         notify_keys(task.database, inserted.waiting)
     send_enqueued(task, inserted)
@@ -170,17 +181,6 @@ def _parameters(task: TaskDefinition, seen: InsertHook, schedule_id: int | None)
         "backend": task.backend,
         "metadata": encode(metadata, what="metadata") if metadata else "{}",
     }
-
-
-def _arguments(call: Any, position: int) -> Call:
-    if isinstance(call, tuple | list):
-        return tuple(call), {}
-    if isinstance(call, Mapping):
-        return (), dict(call)
-    raise InvalidJob(
-        f"calls[{position}] is of the type {type(call).__name__}. Each call is a tuple of positional arguments, as in "
-        "[(1,), (2,)], or a mapping of keyword arguments."
-    )
 
 
 def _warn_of_other_transactions(queue: BaseDatabaseWrapper) -> None:

@@ -8,11 +8,9 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.db import connections, transaction
-from django.dispatch import Signal
 
 from django_pgqueue import instrumentation, registry
 from django_pgqueue.conf import conf
@@ -28,8 +26,8 @@ from django_pgqueue.jobs.redaction import scrub_end, scrubber_of
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.log_lines import fields
 from django_pgqueue.records import KEEP_RESULT, ClaimedJob, Fate, Outcome
-from django_pgqueue.registry import TaskDefinition
-from django_pgqueue.signals import OF_FATE, announce, job_finished, job_started, job_succeeded
+from django_pgqueue.registry import RunAdapter, TaskDefinition
+from django_pgqueue.signals import OF_FATE, job_finished, job_started, job_succeeded
 from django_pgqueue.stored_values import read_object
 
 logger = logging.getLogger("django_pgqueue.jobs")
@@ -54,38 +52,15 @@ def without_harm(job: ClaimedJob) -> Iterator[None]:
         log_harm(job, error)
 
 
-def send_from_maintenance(signal: Signal, sender: str | None = None, **named: Any) -> None:
-    """Send a signal in a thread that a worker cannot do without: it outlives whatever receivers raise.
-
-    What they have opened stays open for the next time; a connection that broke is given up, else all would fail by it.
-    """
-    if not signal.receivers:
-        return
-    try:
-        announce(signal, sender, **named)
-    except BaseException:
-        logger.exception("Receivers of a signal failed; the worker goes on")
-    close_broken_connections()
-
-
-def close_broken_connections() -> None:
-    """Close those of this thread that code of the project has opened and that broke: the next use opens them anew."""
-    for connection in connections.all(initialized_only=True):
-        if connection.errors_occurred and not connection.in_atomic_block and not connection.is_usable():
-            connection.close()
-
-
 def log_harm(job: ClaimedJob, error: BaseException) -> None:
-    """Log what was raised by those who have no say, while it is being handled."""
+    """Log what receivers or hooks have raised, while it is being handled."""
     error.__suppress_context__ = True  # what the task has raised, which may hold sensitive arguments
     logger.exception(  # noqa: LOG004 - called while one is
         "Receivers of a signal failed, or were cut short; job %s (%s) goes on", job.id, job.task, extra=fields(job)
     )
 
 
-def report_failure(
-    run_adapter: registry.RunAdapter, task: registry.TaskDefinition, outcome: Outcome, error: BaseException
-) -> None:
+def _report_failure(run_adapter: RunAdapter, task: TaskDefinition, outcome: Outcome, error: BaseException) -> None:
     """Send the framework's signal while the exception that receivers may see is being handled."""
     try:
         _redact(task, outcome, error)
@@ -95,10 +70,9 @@ def report_failure(
         run_adapter.tell_ended(outcome)
 
 
-async def areport_failure(
-    run_adapter: registry.RunAdapter, task: registry.TaskDefinition, outcome: Outcome, error: BaseException
+async def _areport_failure(
+    run_adapter: RunAdapter, task: TaskDefinition, outcome: Outcome, error: BaseException
 ) -> None:
-    """Do what ``report_failure`` does from async code."""
     try:
         _redact(task, outcome, error)
     except Redacted:
@@ -107,7 +81,8 @@ async def areport_failure(
         await run_adapter.atell_ended(outcome)
 
 
-def _redact(task: registry.TaskDefinition, outcome: Outcome, error: BaseException) -> None:
+def _redact(task: TaskDefinition, outcome: Outcome, error: BaseException) -> None:
+    """Raise what receivers of the framework's signal may see in place of an error that has what is sensitive."""
     if outcome.fate is not Fate.DIED:
         return
     trace = trace_of(error)
@@ -120,7 +95,7 @@ def _redact(task: registry.TaskDefinition, outcome: Outcome, error: BaseExceptio
 
 
 def add_hook(task: TaskDefinition, job: ClaimedJob) -> "HookedRun | None":
-    """Return a run as those in ``instrumentation.around_runs`` see it; None where none of them has anything to do.
+    """Return the hooks of a run; None where those of ``instrumentation.around_runs`` have nothing to do.
 
     Called where the run begins, in its context, and for each job: so without a context manager.
     """
@@ -137,8 +112,6 @@ def add_hook(task: TaskDefinition, job: ClaimedJob) -> "HookedRun | None":
 
 
 class HookedRun:
-    """One run, and those who watch it."""
-
     def __init__(self, job: ClaimedJob, runs: Sequence[instrumentation.RunHook]) -> None:
         self._job = job
         self._runs = runs
@@ -157,7 +130,7 @@ class HookedRun:
 # Run
 
 
-def run(task: registry.TaskDefinition, job: ClaimedJob, current: CurrentJob, interrupts: ThreadInterrupts) -> Outcome:
+def run(task: TaskDefinition, job: ClaimedJob, current: CurrentJob, interrupts: ThreadInterrupts) -> Outcome:
     """Run a plain task in this thread, interruptible by ``interrupts``; return the outcome, whatever the task raises.
 
     It gets a copy of this thread's context: what it leaves in context variables, as a translation, is gone with it.
@@ -165,37 +138,29 @@ def run(task: registry.TaskDefinition, job: ClaimedJob, current: CurrentJob, int
     return contextvars.copy_context().run(_watched if around_runs else _run, task, job, current, interrupts)
 
 
-async def arun(
-    task: registry.TaskDefinition, job: ClaimedJob, current: CurrentJob, interrupts: LaneInterrupts
-) -> Outcome:
+async def arun(task: TaskDefinition, job: ClaimedJob, current: CurrentJob, interrupts: LaneInterrupts) -> Outcome:
     """Run an ``async def`` task in this asyncio task, whose context is its own, and return the outcome likewise."""
-    watched = add_hook(task, job) if around_runs else None
-    if watched is None:
-        return await _arun(task, job, current, interrupts)
-    outcome = None
+    watched, outcome = add_hook(task, job) if around_runs else None, None
     try:
         outcome = await _arun(task, job, current, interrupts, watched)
     finally:
-        watched.ended(outcome)
+        if watched:
+            watched.ended(outcome)
     return outcome
 
 
-def _watched(
-    task: registry.TaskDefinition, job: ClaimedJob, current: CurrentJob, interrupts: ThreadInterrupts
-) -> Outcome:
-    watched = add_hook(task, job)
-    if watched is None:
-        return _run(task, job, current, interrupts)
-    outcome = None
+def _watched(task: TaskDefinition, job: ClaimedJob, current: CurrentJob, interrupts: ThreadInterrupts) -> Outcome:
+    watched, outcome = add_hook(task, job), None
     try:
         outcome = _run(task, job, current, interrupts, watched)
     finally:
-        watched.ended(outcome)
+        if watched:
+            watched.ended(outcome)
     return outcome
 
 
 async def _arun(
-    task: registry.TaskDefinition,
+    task: TaskDefinition,
     job: ClaimedJob,
     current: CurrentJob,
     interrupts: LaneInterrupts,
@@ -228,7 +193,7 @@ async def _arun(
             watched.failed(error, outcome)
         if run_adapter:  # in here, so that the framework's log has the traceback
             with without_harm(job):
-                await areport_failure(run_adapter, task, outcome, error)
+                await _areport_failure(run_adapter, task, outcome, error)
     else:
         outcome.run_seconds = time.perf_counter() - begun
         await _take_cancels()
@@ -244,7 +209,7 @@ async def _arun(
 
 
 def _run(
-    task: registry.TaskDefinition,
+    task: TaskDefinition,
     job: ClaimedJob,
     current: CurrentJob,
     interrupts: ThreadInterrupts,
@@ -260,7 +225,7 @@ def _run(
             run_adapter.tell_started()
     begun = time.perf_counter()
     try:
-        call = _call_atomic if task.is_atomic else _call
+        call = _call_atomic if task.atomic else _call
         outcome = call(task, job, current, interrupts, run_adapter)
     except BaseException as error:  # noqa: BLE001 - the boundary: whatever it raises is the job's outcome
         interrupts.leave()
@@ -270,7 +235,7 @@ def _run(
             watched.failed(error, outcome)
         if run_adapter:  # in here, so that the framework's log has the traceback
             with without_harm(job):
-                report_failure(run_adapter, task, outcome, error)
+                _report_failure(run_adapter, task, outcome, error)
     else:
         outcome.run_seconds = outcome.run_seconds or time.perf_counter() - begun
         if run_adapter:
@@ -295,11 +260,11 @@ async def _take_cancels() -> None:
 
 
 def _call(
-    task: registry.TaskDefinition,
+    task: TaskDefinition,
     job: ClaimedJob,
     current: CurrentJob,
     interrupts: ThreadInterrupts,
-    run_adapter: registry.RunAdapter | None,
+    run_adapter: RunAdapter | None,
 ) -> Outcome:
     args, kwargs = _arguments(job, run_adapter)
     value = interrupts.call(current, task.func, args, kwargs)
@@ -316,11 +281,11 @@ def _repeat(outcome: Outcome, current: CurrentJob) -> None:
 
 
 def _call_atomic(
-    task: registry.TaskDefinition,
+    task: TaskDefinition,
     job: ClaimedJob,
     current: CurrentJob,
     interrupts: ThreadInterrupts,
-    run_adapter: registry.RunAdapter | None,
+    run_adapter: RunAdapter | None,
 ) -> Outcome:
     """Run the task and remove its job in one transaction: both take effect, or neither.
 
@@ -331,39 +296,56 @@ def _call_atomic(
             tenth conflict in a row on, the conflict itself is raised.
         LeaseLost: likewise, because another worker has the job.
     """
-    progress = _AtomicProgress()
+    has_begun = has_returned = is_committed = False  # how far it has come, in this order
+
+    def committed() -> None:
+        nonlocal is_committed
+        is_committed = True
+
+    begun = time.perf_counter()
     try:
-        outcome = _call_in_transaction(task, job, current, interrupts, run_adapter, progress)
+        connection = connections[conf.database]
+        is_outermost = not connection.in_atomic_block
+        with transaction.atomic(using=conf.database):
+            has_begun = True
+            if is_outermost:
+                connection.on_commit(committed)  # the first hook: one that raises keeps later ones from being called
+            outcome = _call(task, job, current, interrupts, run_adapter)
+            outcome.run_seconds = time.perf_counter() - begun
+            has_returned = True
+            write_alone(CallerConnection(), current)
+            if not ack.finish_alone(CallerConnection(), outcome):
+                raise LeaseLost(  # noqa: TRY301 - handled like whatever else rolls it back
+                    f"Job {job.id} ({job.task}) cannot be finished: its lease is gone, or its row is being held. "
+                    "Its transaction is rolled back."
+                )
     except BaseException as error:
-        if progress.outcome is not None and progress.is_committed:
-            logger.exception(
-                "Job %s (%s) has succeeded, but an on_commit hook of it failed", job.id, job.task, extra=fields(job)
-            )
-            outcome = progress.outcome
-        elif progress.outcome is None and not progress.has_begun and is_transient(error):
-            raise NotCharged("its transaction cannot begin", delay_seconds=UNBEGUN_DELAY_SECONDS) from error
-        elif progress.outcome is not None and is_conflict(error) and _may_run_again(job, current):
-            number = conflicts.add(job)
-            if number >= CHARGED_CONFLICTS:
-                raise
-            why = "its transaction was in conflict with another one when it ended"
-            raise NotCharged(why, delay_seconds=_pause_after(number)) from error
-        else:
-            conflicts.forget(job)
+        if not is_committed:
+            if excuse := _excuse(error, job, current, has_begun=has_begun, has_returned=has_returned):
+                raise excuse from error
             raise
+        logger.exception(
+            "Job %s (%s) has succeeded, but an on_commit hook of it failed", job.id, job.task, extra=fields(job)
+        )
     conflicts.forget(job)
     outcome.fate = Fate.RECORDED
     return outcome
 
 
-@dataclass(slots=True)
-class _AtomicProgress:
-    has_begun: bool = False  # the transaction
-    outcome: Outcome | None = None  # of the task's function, which has returned
-    is_committed: bool = False
-
-    def committed(self) -> None:
-        self.is_committed = True
+def _excuse(
+    error: BaseException, job: ClaimedJob, current: CurrentJob, *, has_begun: bool, has_returned: bool
+) -> NotCharged | None:
+    """Return what to raise in place of an error that was the queue's part; None: it is the job's own."""
+    if not has_begun and is_transient(error):
+        return NotCharged("its transaction cannot begin", delay_seconds=UNBEGUN_DELAY_SECONDS)
+    if not (has_returned and is_conflict(error) and _may_run_again(job, current)):
+        conflicts.forget(job)
+        return None
+    number = conflicts.add(job)
+    if number >= CHARGED_CONFLICTS:
+        return None
+    why = "its transaction was in conflict with another one when it ended"
+    return NotCharged(why, delay_seconds=_pause_after(number))
 
 
 class ConflictCounts:
@@ -405,36 +387,7 @@ def _may_run_again(job: ClaimedJob, current: CurrentJob) -> bool:
     return job.max_attempts > 1 and not current.has_told
 
 
-def _call_in_transaction(  # noqa: PLR0917 - those of its caller, and how far it comes
-    task: registry.TaskDefinition,
-    job: ClaimedJob,
-    current: CurrentJob,
-    interrupts: ThreadInterrupts,
-    run_adapter: registry.RunAdapter | None,
-    progress: _AtomicProgress,
-) -> Outcome:
-    begun = time.perf_counter()
-    connection = connections[conf.database]
-    is_outermost = not connection.in_atomic_block
-    with transaction.atomic(using=conf.database):
-        progress.has_begun = True
-        if is_outermost:
-            connection.on_commit(
-                progress.committed
-            )  # the first hook: one that raises keeps later ones from being called
-        outcome = _call(task, job, current, interrupts, run_adapter)
-        outcome.run_seconds = time.perf_counter() - begun
-        progress.outcome = outcome
-        write_alone(CallerConnection(), current)
-        if not ack.finish_alone(CallerConnection(), outcome):
-            raise LeaseLost(
-                f"Job {job.id} ({job.task}) cannot be finished: its lease is gone, or its row is being held. "
-                "Its transaction is rolled back."
-            )
-    return outcome
-
-
-def _arguments(job: ClaimedJob, run_adapter: registry.RunAdapter | None) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(job: ClaimedJob, run_adapter: RunAdapter | None) -> tuple[list[Any], dict[str, Any]]:
     args = json.loads(job.args) if job.args != "[]" else []
     kwargs = json.loads(job.kwargs) if job.kwargs != "{}" else {}
     if not isinstance(args, list) or not isinstance(kwargs, dict):
@@ -443,11 +396,10 @@ def _arguments(job: ClaimedJob, run_adapter: registry.RunAdapter | None) -> tupl
     return (run_adapter.arguments(args) if run_adapter else args), kwargs
 
 
-def _result(job: ClaimedJob, value: Any, run_adapter: registry.RunAdapter | None) -> str | None:
+def _result(job: ClaimedJob, value: Any, run_adapter: RunAdapter | None) -> str | None:
     """Return the result as JSON; None, and a warning, where it cannot be stored: the work is done all the same.
 
-    Raises:
-        ResultRefused: the same, of a task of the Tasks framework.
+    Of a task of the Tasks framework, ResultRefused is raised instead.
     """
     if run_adapter:
         return run_adapter.result(value)

@@ -165,7 +165,7 @@ def _named(error: BaseException, named: JobInterrupted) -> BaseException:
 
 def _is_discarded(task: registry.TaskDefinition, job: ClaimedJob, error: BaseException) -> bool:
     try:
-        return task.discards.has(error)
+        return task.discard_on.has(error)
     except BaseException:  # a module that is imported, or a metaclass: sys.exit() in it must not end the slot
         logger.exception("The discard_on of %s cannot be read for job %s", task.name, job.id, extra=fields(job))
         return False

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -24,7 +24,6 @@ from django_pgqueue.exceptions import JobInterrupted, JobKilled
 from django_pgqueue.jobs.context import CurrentJob
 
 AIMING_SECONDS = 0.0001  # poll interval of a finishing run that waits for a concurrent interrupt
-
 CANCEL_SECONDS = 5.0  # timeout of a query-cancellation request
 
 DELICATE = {"logging", "importlib._bootstrap", "importlib._bootstrap_external", "_frozen_importlib"}
@@ -32,28 +31,13 @@ DELICATE = {"logging", "importlib._bootstrap", "importlib._bootstrap_external", 
 taken, for all threads of the process. They are never long in there."""
 
 
-class Interrupts(Protocol):
-    """Interface for the interrupting threads."""
-
-    courtesy_seconds: float  # time for a killed job to look at ``is_cancelled`` before it is interrupted
-
-    def interrupt(self, current: CurrentJob, kind: type[JobInterrupted]) -> bool:
-        """Interrupt a run, if it is in user code; called from another thread, one at a time.
-
-        False: this came to nothing, and may be worth another try in a moment.
-        """
-        ...
-
-
 class ThreadInterrupts:
-    """That of one slot, made in its thread, which runs plain tasks one after the other.
+    """Interrupts the plain tasks that one slot runs, one after the other; made in the thread of the slot.
 
-    Args:
-        connections: what the thread has opened, Django's wrappers. A wait for a server ends only with its answer, so
-            the query is cancelled too.
+    A wait for a server ends only with its answer, so the query of any of the thread's ``connections`` is cancelled too.
     """
 
-    courtesy_seconds = 1.0
+    courtesy_seconds = 1.0  # time for a killed job to look at ``is_cancelled`` before it is interrupted
 
     def __init__(self, connections: Sequence[Any] = ()) -> None:
         self.was_hit = False  # since the slot last looked: what the run was doing may be half done
@@ -91,6 +75,10 @@ class ThreadInterrupts:
             self._is_aimed_at = False
 
     def interrupt(self, current: CurrentJob, kind: type[JobInterrupted]) -> bool:
+        """Interrupt a run, if it is in user code; called from another thread, one at a time.
+
+        False: this came to nothing, and may be worth another try in a moment.
+        """
         self._is_being_aimed_at = self._is_aimed_at = True  # in this order
         try:
             if self._inside is not current or _is_delicate(self._thread_id):
@@ -108,7 +96,7 @@ class ThreadInterrupts:
 
 
 class LaneInterrupts:
-    """That of one lane of an event loop. A cancel arrives where the coroutine waits, and it waits in user code."""
+    """Cancels the tasks of one lane of an event loop: that arrives where a coroutine waits, which is in user code."""
 
     courtesy_seconds = 0.0
 
@@ -134,6 +122,8 @@ class LaneInterrupts:
         if self._inside is current and self.task is not None:
             self.task.cancel()
 
+
+Interrupts = ThreadInterrupts | LaneInterrupts
 
 _set_async_exc = ctypes.pythonapi["PyThreadState_SetAsyncExc"]
 _set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)

@@ -1,10 +1,10 @@
-"""Rows of workers: register, heartbeat, leases, requests to stop."""
+"""Rows of workers: register, heartbeat, leases and their release, requests to stop."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
-from django_pgqueue.db.connections import Database, Where, caller_of, number_array
+from django_pgqueue.db.connections import Database, Fenced, Parameters, Where, caller_of, fence, ids_of, number_array
 from django_pgqueue.db.notify import notify_cancelled
 from django_pgqueue.db.queries import statement
 from django_pgqueue.records import Lease
@@ -25,10 +25,8 @@ def register(
     """Write down a worker process that is about to start; return its id, new for each start.
 
     The sequence may give an id that is in use: after a failover to an asynchronous replica it is behind the rows of
-    those who have registered again. Then the next one is taken.
-
-    Args:
-        worker_id: of a process that runs and whose row has gone; None is returned if it has not.
+    those who have registered again. Then the next one is taken. With the ``worker_id`` of a process that runs, its row
+    is written again; None is returned if that is there.
     """
     parameters = {
         "worker_id": worker_id,
@@ -48,8 +46,6 @@ def register(
 
 
 class HeartbeatResult(NamedTuple):
-    """The answer to a heartbeat."""
-
     standing: set[int]  # the ids whose rows are there and were renewed
     stop_by: str | None  # who has asked the command to stop; None: no stop is requested
 
@@ -64,9 +60,8 @@ def heartbeat(
 ) -> HeartbeatResult:
     """Renew the leases of worker processes, given as ``{worker_id: pid}``.
 
-    Args:
-        session_pid: the server's process for the session of their command; 0 if it has none.
-        memory_bytes: resident, by worker id; 0 or missing: not known.
+    ``session_pid`` is the server's process for the session of their command; 0 if it has none. ``memory_bytes`` are
+    resident, by worker id; 0 or missing: not known.
     """
     memory = memory_bytes or {}
     parameters = {
@@ -90,7 +85,6 @@ def silent_workers(database: Database, *, seconds: float) -> list[int]:
 
 
 def worker_leases(database: Database, worker_ids: Sequence[int]) -> list[Lease]:
-    """Return what these worker processes are running, as the database has it."""
     return [Lease._make(row) for row in database.rows(statement("worker_leases"), {"worker_ids": list(worker_ids)})]
 
 
@@ -98,6 +92,20 @@ def has_session(database: Database, worker_id: int, *, is_pooled: bool) -> bool:
     """Whether the server still works for the consumer of a process that has ended, which may yet claim something."""
     [(is_there,)] = database.rows(statement("consumer_session"), {"worker_id": worker_id, "is_pooled": is_pooled})
     return bool(is_there)
+
+
+def release(database: Database, rows: Sequence[Fenced], delays: Sequence[float] | None = None) -> list[int]:
+    """Put running jobs back to queued, or to scheduled where there is a delay, in seconds; None: none has one.
+
+    Returns the ids released. Others were locked, or their lease is gone.
+    """
+    rows_released = database.rows(statement("release"), release_parameters(rows, delays))
+    return [job_id for job_id, _ in rows_released]
+
+
+def release_parameters(rows: Sequence[Fenced], delays: Sequence[float] | None = None) -> Parameters:
+    """Return the parameters of ``release.sql``, for callers that send it in a pipeline."""
+    return fence(rows) | {"delays": number_array([0.0] * len(rows) if delays is None else delays)}
 
 
 def deregister(database: Database, worker_ids: Sequence[int]) -> set[int]:
@@ -113,35 +121,15 @@ def request_stop(worker_ids: Iterable[int], *, by: str, database: Where = None) 
     heartbeat. Whatever has started it may start it again.
 
     Args:
-        by: who does it; stands in the rows, and in the command's log.
+        by: user who does it; kept in the rows, and in the log of the command.
 
     Returns:
-        The ids of the processes that were asked, all those of the commands. Those that were asked before, that are
-        gone, or whose rows another transaction has locked are left out.
+        The ids of the processes that were asked, all those of the commands. Missing are those that were asked before,
+        that are gone, or whose rows another transaction has locked.
     """
     caller = caller_of(database)
-    parameters = {"worker_ids": list(worker_ids), "by": by}
+    parameters = {"worker_ids": ids_of(worker_ids), "by": by}
     asked = sorted(worker_id for (worker_id,) in caller.rows(statement("request_stop"), parameters))
     if asked:
         notify_cancelled(caller)
     return asked
-
-
-# Fence
-
-
-class Fenced(Protocol):
-    """Whatever knows a job by its id and the token of one claim; 0 stands for a job that is not running."""
-
-    @property
-    def id(self) -> int: ...
-    @property
-    def lease_token(self) -> int: ...
-
-
-def fence(rows: Sequence[Fenced]) -> dict[str, Any]:
-    """Return the parameters ``ids`` and ``lease_tokens``, in the order of the rows."""
-    return {
-        "ids": number_array([row.id for row in rows]),
-        "lease_tokens": number_array([row.lease_token for row in rows]),
-    }

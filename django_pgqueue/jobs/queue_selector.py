@@ -2,16 +2,15 @@
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Self
 
 ANY = "*"  # any characters, also none; there is no other wildcard
-
 EXCEPT = "-"  # begins what is not to be served
 
 
 class QueueSelector:
-    """Selection of queues by ``--queues``.
+    """Queues as ``--queues`` selects them.
 
     Args:
         wanted: names and patterns, served in strict order; what one pattern matches takes turns. Empty means all.
@@ -52,36 +51,25 @@ class QueueSelector:
             "unwanted": [like(pattern) for pattern in self.unwanted],
         }
 
-    def problems(self) -> list[str]:
-        return [*self._nothing(), *self._unreachable()]
-
-    def _nothing(self) -> Iterable[str]:
+    def problems(self) -> Iterator[str]:
         if "" in self.unwanted:
             yield f"{EXCEPT!r} excludes no queue: write its name behind it."
         for pattern in self.wanted:
-            if excluded_by := [other for other in self.unwanted if other and covers(other, pattern)]:
+            if excluded_by := [other for other in self.unwanted if other and matches(other, pattern)]:
                 yield f"{pattern!r} is wanted, and excluded by {EXCEPT + excluded_by[0]!r}."
-
-    def _unreachable(self) -> Iterable[str]:
         for at, pattern in enumerate(self.wanted):
-            if earlier := [other for other in self.wanted[:at] if covers(other, pattern)]:
+            if earlier := [other for other in self.wanted[:at] if matches(other, pattern)]:
                 yield f"{pattern!r} comes after {earlier[0]!r}, which serves the same queues: put it first."
 
 
-@functools.lru_cache(maxsize=1000)
-def expression(pattern: str) -> re.Pattern[str]:
-    """Return the regular expression for a pattern."""
-    return re.compile(".*".join(map(re.escape, pattern.split(ANY))), re.DOTALL)
-
-
 def matches(pattern: str, queue: str) -> bool:
-    """Whether a queue has this name, or fits this pattern."""
-    return expression(pattern).fullmatch(queue) is not None
+    """Whether a queue has this name or fits this pattern, or whatever fits ``queue``, a pattern too, fits this one."""
+    return _expression(pattern).fullmatch(queue) is not None
 
 
-def covers(pattern: str, other: str) -> bool:
-    """Whether whatever fits the other pattern fits this one too: its ``*`` are then characters like any other."""
-    return matches(pattern, other)
+@functools.lru_cache(maxsize=1000)
+def _expression(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, pattern.split(ANY))), re.DOTALL)
 
 
 def like(pattern: str) -> str:

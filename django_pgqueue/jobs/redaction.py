@@ -25,11 +25,8 @@ from django_pgqueue.stored_values import NO_JSON, TOO_DEEP, Unreadable
 REDACTED = "[redacted]"
 
 SHORTEST = 4  # shorter values are not looked for in texts: too much else is spelled like them
-
 MOST = 1000  # where there are more values to look for, nothing of the text is kept
-
 MOST_SPELLINGS = 6 * MOST  # the same, for a few values of very many lines
-
 SHOWN_CHARACTERS = 197  # maximum length of a refused value in a message
 
 AnyTask = TaskDefinition | None
@@ -38,11 +35,7 @@ Scrub = Callable[[str], str]
 
 
 def shown(task: AnyTask, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """Return a job's arguments as people may see them.
-
-    Args:
-        task: None where it is not known, so that all of it counts as sensitive.
-    """
+    """Return a job's arguments as people may see them; where the task is not known, all of it is sensitive."""
     if task is None or task.sensitive is True or not (isinstance(args, list | tuple) and isinstance(kwargs, Mapping)):
         return _hidden(args), _hidden(kwargs)
     hides = _hides(task)
@@ -55,33 +48,27 @@ def shown(task: AnyTask, args: Any, kwargs: Any) -> tuple[Any, Any]:
 def shown_by_name(value: Any) -> Any:
     """Return JSON that belongs to no parameter, such as metadata, as people may see it."""
     try:
-        return _show_within(value, _by_name)
+        return _show_within(value, is_sensitive_name)
     except RecursionError:
         return REDACTED
-
-
-def is_sensitive_name(name: str) -> bool:
-    """Whether ``PGQUEUE["SENSITIVE_PARAMETERS"]`` matches a name, or a path of names."""
-    return _by_name(name)
 
 
 def named(task: TaskDefinition, args: Iterable[Any]) -> Iterator[tuple[str | None, Any]]:
     """Yield positional arguments with the names of their parameters; None where there is none."""
     parameters = task.signature.parameters.values()
-    names = [one.name for one in parameters if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}]
     rest = next((one.name for one in parameters if one.kind is inspect.Parameter.VAR_POSITIONAL), None)
-    return zip(itertools.chain(names, itertools.repeat(rest)), args, strict=False)
+    return zip(itertools.chain(positional(task), itertools.repeat(rest)), args, strict=False)
+
+
+def positional(task: TaskDefinition) -> list[str]:
+    """Return the names of the parameters that positional arguments go to."""
+    parameters = task.signature.parameters.values()
+    return [one.name for one in parameters if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}]
 
 
 @dataclass(frozen=True, slots=True)
 class Scrubber:
-    """Takes sensitive values out of a text.
-
-    Attributes:
-        spellings: how they may stand there, the longest first.
-    """
-
-    spellings: tuple[str, ...] = field(repr=False)
+    spellings: tuple[str, ...] = field(repr=False)  # how they may stand there, the longest first
 
     def __call__(self, text: str) -> str:
         for spelling in self.spellings:
@@ -117,7 +104,7 @@ def _behind(text: str, at: int, spellings: Iterable[str]) -> int:
 
 
 def scrubber(task: AnyTask, args: Any, kwargs: Any) -> Scrub:
-    """Return what takes the sensitive values of these arguments out of a text."""
+    """Return a function that takes the sensitive values of these arguments out of a text."""
     found = set(itertools.islice(_secrets(task, args, kwargs), MOST + 1))
     spelled = list(itertools.islice((one for value in found for one in _spellings(value)), MOST_SPELLINGS + 1))
     if len(found) > MOST or len(spelled) > MOST_SPELLINGS:
@@ -135,8 +122,8 @@ def scrubber_of(task: AnyTask, job: ClaimedJob) -> Scrub:
         return lambda _text: REDACTED
 
 
-def scrub_json(value: Any, scrub: Scrub) -> Any:
-    """Return JSON with each text in it scrubbed."""
+def scrub_json(value: Any, scrub: Callable[[str], Any]) -> Any:
+    """Return JSON with each text in it scrubbed, or replaced in another way."""
     match value:
         case str():
             return scrub(value)
@@ -154,27 +141,25 @@ def in_errors(task: AnyTask, calls: Iterable[tuple[Any, Any]]) -> Iterator[None]
     try:
         yield
     except InvalidArguments as error:
-        error.args = (_scrubbed(str(error), task, calls),)
+        text = str(error)
+        try:
+            for args, kwargs in calls:
+                text = scrubber(task, args, kwargs)(text)
+        except Exception:  # noqa: BLE001 - whatever is odd about them, they are no valid arguments
+            text = "Cannot be stored as JSON: the arguments are nested too deeply, or cannot be written as text."
+        error.args = (text,)
         raise
-
-
-def _scrubbed(text: str, task: AnyTask, calls: Iterable[tuple[Any, Any]]) -> str:
-    try:
-        for args, kwargs in calls:
-            text = scrubber(task, args, kwargs)(text)
-    except Exception:  # noqa: BLE001 - whatever is odd about them, they are no valid arguments
-        return "Cannot be stored as JSON: the arguments are nested too deeply, or cannot be written as text."
-    return text
 
 
 def _hides(task: TaskDefinition) -> IsSensitive:
     declared = task.sensitive
     if isinstance(declared, bool):
-        return lambda name: declared or _by_name(name)
-    return lambda name: name in declared or _by_name(name)
+        return lambda name: declared or is_sensitive_name(name)
+    return lambda name: name in declared or is_sensitive_name(name)
 
 
-def _by_name(name: str) -> bool:
+def is_sensitive_name(name: str) -> bool:
+    """Whether ``PGQUEUE["SENSITIVE_PARAMETERS"]`` matches a name, or a path of names."""
     pattern = _pattern(tuple(conf.sensitive_parameters))
     return pattern is not None and pattern.search(name) is not None
 

@@ -1,5 +1,6 @@
 """Retry a dead job with other arguments: a new job takes its place, and both know of each other."""
 
+import itertools
 import json
 import logging
 from collections.abc import Iterator, Mapping
@@ -10,20 +11,19 @@ from typing import Any, NamedTuple
 from django.utils.translation import gettext as _
 
 from django_pgqueue.db.connections import CallerConnection
-from django_pgqueue.db.notify import notify_keys, notify_queues
+from django_pgqueue.db.notify import notify_due
 from django_pgqueue.db.queries import statement
-from django_pgqueue.jobs.redaction import REDACTED, in_errors, shown
-from django_pgqueue.jobs.serialization import Call, check_signature, encode
+from django_pgqueue.jobs.enqueue import encode_arguments
+from django_pgqueue.jobs.redaction import REDACTED, shown
+from django_pgqueue.jobs.serialization import Call, check_signature
 from django_pgqueue.options import Keys, Options
 from django_pgqueue.registry import TaskDefinition
-from django_pgqueue.signals import job_enqueued
+from django_pgqueue.signals import announce, job_enqueued
 
 logger = logging.getLogger("django_pgqueue")
 
 
 class RetryRefused(Enum):
-    """Reason why there is no new job."""
-
     GONE = auto()  # it is not dead any more
     CHANGING = auto()  # another transaction has locked it
     KEY_HELD = auto()  # a live job has its unique key
@@ -31,16 +31,9 @@ class RetryRefused(Enum):
 
 
 class RetryWithResult(NamedTuple):
-    """Result of a retry.
-
-    Attributes:
-        id: of the new job; None where there is none.
-        other: the job that has the unique key, or that the same form has made.
-    """
-
-    id: int | None
+    id: int | None  # of the new job; None where there is none
     refused: RetryRefused | None = None
-    other: int | None = None
+    other: int | None = None  # the job that has the unique key, or that the same form has made
 
 
 def retry_with(
@@ -63,8 +56,8 @@ def retry_with(
 
     Args:
         keys: of the new job; see ``keys_of``.
-        form: any text, of which the same makes one job only, however often it is sent.
-        by: who does it; stands in both histories.
+        form: any text; the same one makes one job only, however often it is sent.
+        by: user who does it; kept in both histories.
 
     Raises:
         InvalidArguments: they do not fit the signature or are not JSON. Nothing was changed.
@@ -72,27 +65,26 @@ def retry_with(
     """
     caller, options = CallerConnection(database), Options(queue=queue, priority=priority)
     check_signature(task, args, kwargs)
-    with in_errors(task, [(args, kwargs)]):
-        texts = {"args": encode(args, what="args"), "kwargs": encode(kwargs, what="kwargs")}
-    parameters: dict[str, Any] = {"queue": options.queue, "priority": options.priority, "task": task.name, "by": by}
-    parameters |= {
+    same = {"id": job_id, "form": form, "unique_key": keys.unique}
+    parameters = {
+        **same,
+        **encode_arguments(task, args, kwargs),
+        "queue": options.queue,
+        "priority": options.priority,
+        "task": task.name,
+        "by": by,
         "concurrency_key": keys.concurrency,
         "concurrency_limit": task.options.concurrency_limit,
         "fair_key": keys.fair,
         "unique_scope": task.options.unique_scope,
         "unique_for_seconds": task.options.unique_for_seconds,
     }
-    same = {"id": job_id, "form": form, "unique_key": keys.unique}
-    rows = caller.rows(statement("retry_with"), texts | parameters | same)
+    rows = caller.rows(statement("retry_with"), parameters)
     if not rows:
         return _refused(caller.rows(statement("explain_not_retried"), same))
     [(new_id, queue, key)] = rows
-    if key is None:
-        notify_queues(caller.alias, queue)
-    else:
-        notify_keys(caller.alias, {key})
-    if job_enqueued.receivers:
-        job_enqueued.send_robust(task.name, ids=[new_id], task=task.name, queue=queue, database=caller.alias)
+    notify_due(caller, [(queue, key)])
+    announce(job_enqueued, task.name, ids=[new_id], task=task.name, queue=queue, database=caller.alias)
     logger.info("Job %s retried with changed arguments as job %s by %s", job_id, new_id, by)
     return RetryWithResult(new_id)
 
@@ -100,8 +92,7 @@ def retry_with(
 def keys_of(task: TaskDefinition, keys: Keys, before: Call, after: Call) -> Keys:
     """Return the keys of a job with changed arguments: what its task has computed of them is computed anew.
 
-    Raises:
-        Exception: whatever the task's own function raises for the new arguments.
+    Whatever the task's own function raises for the new arguments is raised.
     """
     try:
         computed = task.keys(*before)
@@ -132,22 +123,35 @@ class Misplaced(ValueError):  # noqa: N818 - reads as what happened
 
 @dataclass(frozen=True)
 class Masked:
-    """Arguments without what is sensitive.
-
-    Attributes:
-        kept: the sensitive values by their placeholders.
-    """
+    """Arguments without what is sensitive."""
 
     args: Any
     kwargs: Any
-    kept: Mapping[str, Any]
+    kept: Mapping[str, Any]  # the sensitive values by their placeholders
 
 
 def masked(task: TaskDefinition, args: Any, kwargs: Any) -> Masked:
     """Return arguments with placeholders. The same arguments get the same ones every time."""
-    seen = shown(task, args, kwargs)
-    masking = _Masking(json.dumps(seen, ensure_ascii=False))
-    return Masked(masking.mask(seen[0], args), masking.mask(seen[1], kwargs), masking.kept)
+    seen_args, seen_kwargs = shown(task, args, kwargs)
+    text = json.dumps([seen_args, seen_kwargs], ensure_ascii=False)
+    names = (f"[redacted {number}]" for number in itertools.count(1))
+    tokens = (name for name in names if name not in text)
+    kept: dict[str, Any] = {}
+
+    def mask(seen: Any, stored: Any) -> Any:
+        match seen:
+            case str() if seen == REDACTED and stored != REDACTED:
+                token = next(tokens)
+                kept[token] = stored
+                return token
+            case dict():
+                return {key: mask(item, stored[key]) for key, item in seen.items()}
+            case list():
+                return [mask(item, one) for item, one in zip(seen, stored, strict=True)]
+            case _:
+                return stored
+
+    return Masked(mask(seen_args, args), mask(seen_kwargs, kwargs), kept)
 
 
 def unmasked(task: TaskDefinition, args: Any, kwargs: Any, kept: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -165,33 +169,6 @@ def unmasked(task: TaskDefinition, args: Any, kwargs: Any, kept: Mapping[str, An
                 % {"placeholder": token}
             )
     return restored
-
-
-class _Masking:
-    def __init__(self, text: str) -> None:
-        self.kept: dict[str, Any] = {}
-        self._text = text
-        self._number = 0
-
-    def mask(self, seen: Any, stored: Any) -> Any:
-        match seen:
-            case str() if seen == REDACTED and stored != REDACTED:
-                token = self._next()
-                self.kept[token] = stored
-                return token
-            case dict():
-                return {key: self.mask(item, stored[key]) for key, item in seen.items()}
-            case list():
-                return [self.mask(item, one) for item, one in zip(seen, stored, strict=True)]
-            case _:
-                return stored
-
-    def _next(self) -> str:
-        while True:
-            self._number += 1
-            token = f"[redacted {self._number}]"
-            if token not in self._text:
-                return token
 
 
 def _restored(value: Any, kept: Mapping[str, Any]) -> Any:

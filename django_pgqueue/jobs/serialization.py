@@ -16,7 +16,7 @@ from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.jobs.redaction import REDACTED, SHOWN_CHARACTERS, is_sensitive_name, shown
 from django_pgqueue.registry import TaskDefinition
-from django_pgqueue.stored_values import DEEPEST, deep_path, is_deep
+from django_pgqueue.stored_values import DEEPEST, may_not_be_deep
 
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]  # positional and keyword arguments
 
@@ -124,6 +124,38 @@ def _check_depth(text: str, what: str) -> None:
             f"Cannot be stored as JSON: {_cut(what + path)} is nested deeper than {DEEPEST} levels, which could not be "
             "shown. Make it flatter, or store the data in a model or a file and pass its key."
         )
+
+
+def is_deep(text: str) -> bool:
+    """Whether JSON may be nested deeper than ``DEEPEST``; where brackets stand in its texts too, that may be a mistake.
+
+    Brackets alone are looked at, and level by level those of the innermost go.
+    """
+    if may_not_be_deep(text):
+        return False
+    brackets = text.encode("ascii", "ignore").translate(_AS_ARRAYS, _ALL_BUT_BRACKETS)
+    for _ in range(DEEPEST):
+        brackets = brackets.replace(b"[]", b"")
+        if not brackets:
+            return False
+    return True
+
+
+def deep_path(value: Any) -> str | None:
+    """Return the path to the first value that is nested too deeply; None where there is none."""
+    pending: list[tuple[Any, str, int]] = [(value, "", 0)]
+    while pending:
+        one, path, depth = pending.pop()
+        if isinstance(one, dict | list | tuple):
+            if depth == DEEPEST:
+                return path
+            inner = one.items() if isinstance(one, dict) else enumerate(one)
+            pending += [(item, f"{path}[{key!r}]", depth + 1) for key, item in inner]
+    return None
+
+
+_ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_AS_ARRAYS = bytes.maketrans(b"{}", b"[]")  # so that one pass takes away one level, whichever it is
 
 
 def _dump(value: Any) -> str:

@@ -6,14 +6,13 @@ They are figures for charts, not accounts: a process that is killed loses what i
 import json
 import logging
 import math
-import multiprocessing
 import random
 import threading
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from multiprocessing.context import SpawnContext
+from multiprocessing.sharedctypes import RawArray
 from typing import Any, Final
 
 from django.db import Error
@@ -42,19 +41,19 @@ LOCK_MILLISECONDS = 100  # timeout of the wait for the row of a minute that anot
 
 
 def bucket_counts(seconds: Iterable[float]) -> Counter[int]:
-    """Return by bucket, from 0, how many there are; buckets without any are left out."""
+    """Return the number in each bucket, counted from 0; empty buckets are left out."""
     return Counter([bisect_left(BOUNDS, one) for one in seconds])
 
 
 def percentile(counts: Sequence[float], share: float, *, bounds: Sequence[float] = BOUNDS) -> float | None:
-    """Return which value a share of all does not exceed, about: as if they lay evenly in their bucket.
+    """Return about the value that a share of all does not exceed: as if they lay evenly in their bucket.
 
     Args:
         counts: of each bucket, in order; what is missing at the end is zero.
         share: 0.95 for the 95th percentile; above 0, 1 at most.
 
     Returns:
-        None where there are none. The highest bound for what lies beyond it: nothing more is known.
+        None where all counts are 0. The highest bound for what lies beyond it: nothing more is known.
 
     Source: https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile
     """
@@ -77,7 +76,6 @@ COLUMNS = SUCCEEDED, FAILED, RETRIED, DIED, LOST, STALE, WAIT_SECONDS, RUN_SECON
 """Where in a list of sums each of them stands; behind these, how many jobs there are in each bucket."""
 
 NAMES = ("succeeded", "failed", "retried", "died", "lost", "stale", "wait_seconds", "run_seconds")
-
 WAIT_BUCKETS = len(NAMES)
 RUN_BUCKETS = WAIT_BUCKETS + BUCKETS
 WIDTH = RUN_BUCKETS + BUCKETS
@@ -86,16 +84,12 @@ WIDTH = RUN_BUCKETS + BUCKETS
 def add_counts(
     database: QueueConnection, counted: Mapping[Key, Sequence[float]], *, lock_milliseconds: int = LOCK_MILLISECONDS
 ) -> float:
-    """Add sums to those of their minutes, queues and tasks, in a transaction of its own; there is one at least.
+    """Add sums, at least one, to those of their minutes, queues and tasks, in a transaction of its own.
 
-    Returns:
-        The server's clock, in seconds since 1970, less the monotonic one of this machine.
-
-    Raises:
-        django.db.Error: nothing was added, also where a row was locked for longer than ``lock_milliseconds``.
+    Returns the server's clock, in seconds since 1970, less the monotonic one of this machine. Where a row was locked
+    for longer than ``lock_milliseconds``, or another ``django.db.Error`` is raised, nothing was added.
     """
-    with database.transaction():
-        database.send(statement("lock_timeout"), {"milliseconds": lock_milliseconds})
+    with database.transaction(lock_milliseconds=lock_milliseconds):
         parameters, sent_at = _parameters(counted), time.monotonic()
         (clock,), *_ = database.rows(statement("add_stats"), parameters)
     return float(clock) - sent_at
@@ -130,13 +124,9 @@ def _buckets(counts: Sequence[float]) -> str:
 Kind = tuple[str, str]  # queue and task
 
 ENQUEUED: Final = WIDTH  # behind what the counts of the tables have too
-
 ROW_WIDTH: Final = WIDTH + 1
-
 ROWS = 500  # maximum number of pairs of queue and task with sums of their own; others share the first row
-
 NAME_BYTES = 1024
-
 OTHERS: Final = ("", "")
 
 HISTOGRAMS = CLAIM, ACK, BOTH, CLAIMED, ACKED = range(5)
@@ -148,14 +138,13 @@ HISTOGRAM_WIDTH: Final = 1 + 1 + max(len(BOUNDS), len(SIZES))  # a sum, and buck
 class ProcessCounters:
     """One row of sums for each queue and task, laid out as above, since the process began."""
 
-    def __init__(self, context: SpawnContext | None = None) -> None:
-        context = context or multiprocessing.get_context("spawn")
+    def __init__(self) -> None:
         self._open(
             (
-                context.RawArray("d", ROWS * ROW_WIDTH),
-                context.RawArray("b", ROWS * NAME_BYTES),
-                context.RawArray("q", 1),
-                context.RawArray("d", len(HISTOGRAMS) * HISTOGRAM_WIDTH),
+                RawArray("d", ROWS * ROW_WIDTH),
+                RawArray("b", ROWS * NAME_BYTES),
+                RawArray("q", 1),
+                RawArray("d", len(HISTOGRAMS) * HISTOGRAM_WIDTH),
             )
         )
         self._take(0, _name(*OTHERS))
@@ -222,21 +211,15 @@ class ProcessCounters:
     def _row(self, queue: str, task: str) -> "memoryview[float]":
         """Find a row, or take one; the lock is held."""
         if (row := self._rows.get((queue, task))) is None:
-            place = self._place(queue, task)
-            row = self._at(place)
-            if place:  # of those that find no room there may be any number
-                self._rows[queue, task] = row
+            place = self._used[0]
+            if place == ROWS or len(name := _name(queue, task)) > NAME_BYTES:
+                return self._at(0)  # and remember none of those that find no room: there may be any number
+            self._take(place, name)
+            row = self._rows[queue, task] = self._at(place)
         return row
 
-    def _place(self, queue: str, task: str) -> int:
-        """Return the next free row, whose name stands there before a reader may look at it."""
-        place = self._used[0]
-        if place == ROWS or len(name := _name(queue, task)) > NAME_BYTES:
-            return 0
-        self._take(place, name)
-        return place
-
     def _take(self, place: int, name: bytes) -> None:
+        """Write a name, which stands there before a reader may look at it."""
         self._names[place * NAME_BYTES : place * NAME_BYTES + len(name)] = name
         self._used[0] = place + 1
 
@@ -247,8 +230,7 @@ def _name(queue: str, task: str) -> bytes:
 
 # Tally
 #
-# Counting is on the hot path: outcomes are sorted by task, then summed up, with no call for any of them. A process that
-# is killed loses what it has counted since it has last added: these are figures for charts, not accounts.
+# Counting is on the hot path: outcomes are sorted by task, then summed up, with no call for any of them.
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -259,7 +241,6 @@ LAST_MILLISECONDS = 3000
 """Timeout of the wait for a row when a process ends: it has no next time, and others that end add to the same rows."""
 
 MOST = 5000  # maximum number of sums, by minute, queue and task, kept until they can be added; more are not counted
-
 LONGEST = 600  # characters of queue and task together; longer ones are not counted: they may not fit the index
 
 FAILURES = {Reason.EXHAUSTED, Reason.DISCARDED}
@@ -267,12 +248,7 @@ FAILURES = {Reason.EXHAUSTED, Reason.DISCARDED}
 
 
 class StatsBuffer:
-    """Kept by one thread.
-
-    Args:
-        database: whose clock says which minute it is, and where the counts go.
-        meter: counts the same, for the page of metrics; None: there is none.
-    """
+    """Sums of one thread until they are added. ``database`` has the clock; ``meter`` counts for the metrics too."""
 
     def __init__(self, database: QueueConnection, meter: ProcessCounters | None = None) -> None:
         self._database = database
@@ -308,11 +284,7 @@ class StatsBuffer:
         return self._add_at if self._counted else math.inf
 
     def add(self, *, is_last: bool = False) -> None:
-        """Add what was counted to the table; what cannot be added now is kept for the next time.
-
-        Raises:
-            django.db.Error: there is trouble with the database.
-        """
+        """Add what was counted to the table, or keep it where a row is locked; raises if the database is in trouble."""
         if not self._counted:
             return
         self._add_at = time.monotonic() + ADD_SECONDS

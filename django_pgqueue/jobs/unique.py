@@ -3,105 +3,46 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from django_pgqueue.db.connections import CallerConnection, Database, undoable
-from django_pgqueue.db.notify import ADMIT, queue_payload
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.jobs.serialization import Call, encode_many
+from django_pgqueue.jobs.serialization import encode_many
 from django_pgqueue.options import Keys
 from django_pgqueue.states import OnConflict
 
 MOST_MEETINGS = 100  # maximum insert attempts: the conflicting job may disappear before it can be read
-
 MOST_UNDONE = 20_000  # maximum number of calls rolled back while retrying one bulk insert
 
 
-@dataclass(slots=True)
-class Resolution:
-    """Result of ``resolve_conflict()``."""
-
-    ids: dict[str, int]  # by key, those whose matter is settled
-    freed: set[str] = field(default_factory=set)  # keys that jobs which are over have given up
-    ready: set[str] = field(default_factory=set)  # queues on which one may run now, or was locked while it might
-    waiting: set[str] = field(default_factory=set)  # concurrency keys by which a job may have to be admitted
-
-
-def resolve_conflict(database: Database, calls: Mapping[str, Call], options: Mapping[str, Any]) -> Resolution:
-    """Find the jobs that hold unique keys, in the caller's transaction, and change them as the calls want.
-
-    A call meets a job that has its work before it: one that runs, one that will, or a reserved row. One that gives the
-    key up at its start is kept from starting before the caller's transaction has ended; else a change that is not
-    committed yet would be missed. A job that is over, and will not run any more, gives up the key instead.
-
-    A job that runs is neither changed nor locked: its worker has to write its outcome, however long the caller's
-    transaction stays open.
-
-    All rows are locked in order of their keys, whatever is to be done to each, so that two calls with the same keys do
-    not deadlock. One statement settles each run of neighbours to which the same is to be done.
-
-    Args:
-        calls: by key, in any order, what has met that job.
-        options: ``on_conflict`` and what its statement needs: as of ``enqueue_keyed.sql``; ``tasks``, the names by
-            which the task is known; ``in_transaction``, whether the call is inside the caller's transaction.
-
-    Returns:
-        What is settled. A key that is missing is free by now, or its job has just started: try again.
-    """
-    rows = sorted(
-        database.rows(statement("find_unique_conflicts"), {**options, "unique_keys": sorted(calls)}), key=itemgetter(0)
-    )
-    met = Resolution({key: job_id for key, job_id, name in rows if name is None})
-    wanted = [(key, name) for key, _, name in rows if name is not None]
-    for name, neighbours in groupby(wanted, key=itemgetter(1)):
-        _settle(name, database, {key: calls[key] for key, _ in neighbours}, options, met)
-    return met
-
-
-def _settle(
-    name: str, database: Database, calls: Mapping[str, Call], options: Mapping[str, Any], met: Resolution
-) -> None:
-    """Run a statement on jobs; where one has started meanwhile, on those of one half of the keys, then of the other."""
-    keys = sorted(calls)
-    parameters = {**options, "unique_keys": keys}
-    if name == OnConflict.REPLACE:
-        parameters |= _arguments([calls[key] for key in keys])
-    rows = database.rows_or_undo(statement(name), parameters, number=len(keys))
-    if not rows and len(keys) > 1:
-        for half in (keys[: len(keys) // 2], keys[len(keys) // 2 :]):
-            _settle(name, database, {key: calls[key] for key in half}, options, met)
-    if name == "release_expired_keys":
-        met.freed |= {key for key, *_ in rows}
-        return
-    met.ids |= {key: job_id for key, job_id, *_ in rows}
-    met.ready |= {queue for _, _, queue, is_ready, _ in rows if is_ready}
-    met.waiting |= {concurrency_key for *_, concurrency_key in rows if concurrency_key is not None}
-
-
-def _arguments(calls: Sequence[Call]) -> dict[str, Any]:
-    return {
-        "args": encode_many([args for args, _ in calls], what="calls"),
-        "kwargs": encode_many([kwargs for _, kwargs in calls], what="calls"),
-    }
-
-
-# Insert
-
-
 class KeyedCall(NamedTuple):
-    """One call: its arguments, and the keys of its job."""
-
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     keys: Keys
 
 
+class Conflict(NamedTuple):
+    """A unique key and the live job that holds it; the columns of ``find_unique_conflicts.sql``."""
+
+    unique_key: str
+    job_id: int
+    statement: str | None  # to run on the job; None: nothing about it is to be changed
+
+
+class Settled(NamedTuple):
+    """A conflicting job that was changed; the columns of ``replace.sql``, and of those that return like it."""
+
+    unique_key: str
+    job_id: int
+    queue: str
+    is_ready: bool  # it may run now
+    concurrency_key: str | None  # by which it, or another job, may have to be admitted
+
+
 @dataclass(slots=True)
 class InsertResult:
-    """Result of an insert, by call."""
-
     ids: list[int]  # in the order of the calls; of a conflicting job, where the call met one
     created: list[bool]  # likewise: whether the job is a new one
     ready: set[str] = field(default_factory=set)  # the queues on which something may run now
@@ -113,16 +54,12 @@ class InsertResult:
         return [job_id for job_id, is_new in zip(self.ids, self.created, strict=True) if is_new]
 
 
-def payloads_of(result: InsertResult) -> set[str]:
-    """Return the payloads of the notifications that an insert is followed by."""
-    return {*map(queue_payload, result.ready), *(ADMIT + key for key in result.waiting)}
-
-
 def insert(database: Database, calls: Sequence[KeyedCall], options: Mapping[str, Any]) -> InsertResult:
     """Insert jobs of one task in the caller's transaction; the calls that insert none meet their conflicting jobs.
 
     Args:
-        options: the other parameters of ``enqueue_keyed.sql``, and those of ``resolve_conflict``, the same for all.
+        options: the other parameters of ``enqueue_keyed.sql``, the same for all calls; ``tasks``, the names by which
+            the task is known; ``in_transaction``, whether the call is inside the caller's transaction.
 
     Raises:
         PgQueueError: other jobs with the same key came and went faster than they could be found.
@@ -158,25 +95,24 @@ def insert_many(alias: str, calls: Sequence[KeyedCall], options: Mapping[str, An
 
 
 class _Insertion:
-    """Calls on their way into the table; ``left`` has those neither inserted nor settled by a conflicting job."""
+    """Calls on their way into the table."""
 
     def __init__(self, database: Database, calls: Sequence[KeyedCall], options: Mapping[str, Any]) -> None:
         self.inserted = InsertResult([0] * len(calls), [False] * len(calls))
-        self.left: Sequence[int] = range(len(calls))
         self._database = database
         self._calls = calls
         self._options = options
 
+    @property
+    def left(self) -> list[int]:
+        """The positions of calls that are neither inserted nor settled by a conflicting job."""
+        return [position for position, job_id in enumerate(self.inserted.ids) if not job_id]
+
     def try_once(self) -> None:
         self._insert(self.left)
-        self._look_what_is_left()
-        if self.left:
-            freed = self._meet_conflicts()
-            self._insert([position for position in self.left if self._calls[position].keys.unique in freed])
-            self._look_what_is_left()
-
-    def _look_what_is_left(self) -> None:
-        self.left = [position for position in self.left if not self.inserted.ids[position]]
+        if left := self.left:
+            freed = self.resolve_conflict(left)
+            self._insert([position for position in left if self._calls[position].keys.unique in freed])
 
     def _insert(self, positions: Sequence[int]) -> None:
         groups, inserted = self._grouped(positions), self.inserted
@@ -208,16 +144,52 @@ class _Insertion:
         first, last = self._calls[positions[0]], self._calls[positions[-1]]
         return last._replace(keys=first.keys) if self._options["on_conflict"] == OnConflict.REPLACE else first
 
-    def _meet_conflicts(self) -> set[str]:
-        """Of several calls with one key the last has its way. Return the keys that are free by now."""
-        chosen = [self._calls[position] for position in self.left]
-        last = {str(call.keys.unique): (call.args, call.kwargs) for call in chosen}
-        met = resolve_conflict(self._database, last, self._options)
-        for position, call in zip(self.left, chosen, strict=True):
-            self.inserted.ids[position] = met.ids.get(str(call.keys.unique), 0)
-        self.inserted.ready |= met.ready
-        self.inserted.waiting |= met.waiting
-        return met.freed
+    def resolve_conflict(self, positions: Sequence[int]) -> set[str]:
+        """Find the jobs that hold the keys of these calls, and change them as the calls want.
+
+        A call meets a job that has its work before it: one that runs, one that will, or a reserved row. One that gives
+        the key up at its start is kept from starting before the caller's transaction has ended; else a change that is
+        not committed yet would be missed. A job that is over, and will not run any more, gives up the key instead.
+
+        A job that runs is neither changed nor locked: its worker has to write its outcome, however long the caller's
+        transaction stays open.
+
+        All rows are locked in order of their keys, whatever is to be done to each, so that two callers with the same
+        keys do not deadlock. One statement settles each run of neighbours to which the same is to be done. Of several
+        calls with one key the last has its way.
+
+        Returns:
+            The keys that are free by now. A call that is still left met a job that has just started: try again.
+        """
+        calls = {str(self._calls[position].keys.unique): self._calls[position] for position in positions}
+        parameters = {**self._options, "unique_keys": sorted(calls)}
+        rows = self._database.rows(statement("find_unique_conflicts"), parameters)
+        conflicts = sorted(map(Conflict._make, rows), key=attrgetter("unique_key"))
+        ids = {conflict.unique_key: conflict.job_id for conflict in conflicts if conflict.statement is None}
+        freed: set[str] = set()
+        to_settle = (conflict for conflict in conflicts if conflict.statement is not None)
+        for name, neighbours in groupby(to_settle, key=attrgetter("statement")):
+            settled = self._settle(name, [calls[conflict.unique_key] for conflict in neighbours])
+            if name == "release_expired_keys":
+                freed |= {job.unique_key for job in settled}
+                continue
+            ids |= {job.unique_key: job.job_id for job in settled}
+            self.inserted.ready |= {job.queue for job in settled if job.is_ready}
+            self.inserted.waiting |= {job.concurrency_key for job in settled if job.concurrency_key is not None}
+        for position in positions:
+            self.inserted.ids[position] = ids.get(str(self._calls[position].keys.unique), 0)
+        return freed
+
+    def _settle(self, name: str, calls: Sequence[KeyedCall]) -> list[Settled]:
+        """Run a statement on jobs; where one has started meanwhile, on those of each half of the keys in turn."""
+        parameters = {**self._options, "unique_keys": [call.keys.unique for call in calls]}
+        if name == OnConflict.REPLACE:
+            parameters |= _parameters(calls)
+        rows = self._database.rows_or_undo(statement(name), parameters, number=len(calls))
+        if rows or len(calls) == 1:
+            return [Settled._make(row) for row in rows]
+        half = len(calls) // 2
+        return [*self._settle(name, calls[:half]), *self._settle(name, calls[half:])]
 
 
 def _parameters(calls: Sequence[KeyedCall]) -> dict[str, Any]:

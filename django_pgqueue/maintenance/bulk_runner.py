@@ -21,21 +21,19 @@ import psycopg
 from django.db import DataError, Error
 
 from django_pgqueue.db.connections import MaintenanceConnection, QueueConnection
-from django_pgqueue.db.errors import is_locked, is_refusal, is_transient
+from django_pgqueue.db.errors import first_line, is_locked, is_refusal, is_transient
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidBulkAction
-from django_pgqueue.jobs.actions import Action, ActionResult, SkipReason, action_named
+from django_pgqueue.jobs.actions import Action, SkipReason, action_named
 from django_pgqueue.jobs.bulk_actions import filter_of
 from django_pgqueue.jobs.search import Filter, SearchPage, Source, page_of
-from django_pgqueue.services import AdaptiveBatch, spell
+from django_pgqueue.services import AdaptiveBatch, repeat_slices
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 LARGEST = 1000
 LOCK_MILLISECONDS = 100
 LONGEST_ERROR = 1000
-
-LOCKED_SECONDS = 0.2  # what is due and cannot be taken is being done by another worker
 
 
 class DueBulkAction(NamedTuple):
@@ -57,12 +55,9 @@ class DueBulkAction(NamedTuple):
 
 
 class BatchResult(NamedTuple):
-    """Result of one slice."""
+    """Result of one slice: the page it was about, and what became of its jobs."""
 
-    after_id: int
-    until_id: int | None
-    is_over: bool = False
-    looked: int = 0
+    page: SearchPage  # without a next one: the bulk action is over
     changed: Mapping[str, int] = {}
     skipped: Mapping[str, int] = {}
     error: str = ""
@@ -73,8 +68,6 @@ class BatchResult(NamedTuple):
 
 
 class BulkPassResult(NamedTuple):
-    """Result of a pass."""
-
     bulk_action_id: int | None = None  # None: none is due, or others are at it
     done: int = 0
     announcements: Mapping[str, set[str]] = {}  # payloads by channel, to be sent now
@@ -92,7 +85,7 @@ def carry_on(database: QueueConnection, *, limit: int = LARGEST) -> BulkPassResu
     connection = MaintenanceConnection(database)
     bulk_action: DueBulkAction | None = None
     try:
-        with database.transaction():
+        with database.transaction(lock_milliseconds=LOCK_MILLISECONDS):
             bulk_action = _take(database)
             if bulk_action is None:
                 return BulkPassResult()
@@ -105,18 +98,12 @@ def carry_on(database: QueueConnection, *, limit: int = LARGEST) -> BulkPassResu
         if is_about_jobs and limit > 1:
             return carry_on(database, limit=limit // 2)
         return _give_up(database, bulk_action, error, is_about_jobs=is_about_jobs)
-    if step.is_over:
+    if step.page.next_id is None:
         logger.info("Bulk action %d (%s, by %s) has ended", bulk_action.id, bulk_action.action, bulk_action.by)
     return BulkPassResult(bulk_action.id, step.done, connection.announcements)
 
 
-def prune_bulk_actions(database: QueueConnection, *, days: int) -> int:
-    """Remove up to 1,000 bulk actions that ended ``days`` days ago or before; return how many."""
-    return len(database.rows(statement("prune_bulk_actions"), {"days": days}))
-
-
 def _take(database: QueueConnection, bulk_action_id: int | None = None) -> DueBulkAction | None:
-    database.rows(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
     rows = database.rows(statement("take_bulk_action"), {"id": bulk_action_id})
     return DueBulkAction._make(rows[0]) if rows else None
 
@@ -124,29 +111,21 @@ def _take(database: QueueConnection, bulk_action_id: int | None = None) -> DueBu
 def _step(connection: MaintenanceConnection, bulk_action: DueBulkAction, limit: int) -> BatchResult:
     """Do the next slice, in the transaction that is open."""
     if bulk_action.is_stopped:
-        return BatchResult(bulk_action.after_id, bulk_action.until_id, is_over=True)
-    action, params, chosen = (
-        action_named(bulk_action.action, bulk_action.source),
-        json.loads(bulk_action.params),
-        _filter(bulk_action),
-    )
+        return BatchResult(_no_page(bulk_action))
+    action = action_named(bulk_action.action, bulk_action.source)
+    params, chosen = json.loads(bulk_action.params), _filter(bulk_action)
     action.check(params)
     page = _page(connection, bulk_action, action, chosen, limit)
+    if not page.ids:
+        return BatchResult(page)
     statuses = chosen.kinds if action.source is Source.LIVE else ()
-    result = NONE
-    if page.ids:
-        result = action.do(page.ids, by=bulk_action.by, params=params, statuses=statuses, where=connection)
-    return BatchResult(
-        after_id=bulk_action.after_id if page.next_id is None else page.next_id,
-        until_id=page.until_id,
-        is_over=page.next_id is None,
-        looked=page.looked,
-        changed={change.value: len(ids) for change, ids in result.done.items() if ids},
-        skipped=Counter(why.value for why in result.skipped.values()),
-    )
+    result = action.do(page.ids, by=bulk_action.by, params=params, statuses=statuses, where=connection)
+    changed = {change.value: len(ids) for change, ids in result.done.items()}
+    return BatchResult(page, changed, Counter(why.value for why in result.skipped.values()))
 
 
-NONE = ActionResult({}, {})
+def _no_page(bulk_action: DueBulkAction) -> SearchPage:
+    return SearchPage(next_id=None, until_id=bulk_action.until_id, looked=0, ids=[])
 
 
 def _filter(bulk_action: DueBulkAction) -> Filter:
@@ -164,7 +143,7 @@ def _page(
     try:
         page = page_of(connection, action.source, wanted, after_id=bulk_action.after_id, until_id=bulk_action.until_id)
     except (DataError, psycopg.DataError) as error:  # it becomes Django's where the transaction is left
-        raise InvalidBulkAction(f"The stored filter cannot be used: {_told(error)}") from error
+        raise InvalidBulkAction(f"The stored filter cannot be used: {_error_text(error)}") from error
     most = limit if bulk_action.rate is None else min(limit, max(int(bulk_action.rate), 1))
     if len(page.ids) <= most:
         return page
@@ -173,13 +152,14 @@ def _page(
 
 
 def _write(database: QueueConnection, bulk_action: DueBulkAction, step: BatchResult) -> None:
+    page = step.page
     parameters: dict[str, Any] = {
         "id": bulk_action.id,
         "pause_seconds": step.done / bulk_action.rate if bulk_action.rate else 0.0,
-        "is_over": step.is_over,
-        "after_id": step.after_id,
-        "until_id": step.until_id,
-        "looked": step.looked,
+        "is_over": page.next_id is None,
+        "after_id": bulk_action.after_id if page.next_id is None else page.next_id,
+        "until_id": page.until_id,
+        "looked": page.looked,
         "done": step.done,
         "outcome": _added(bulk_action.outcome, step.changed),
         "skipped": _added(bulk_action.skipped, step.skipped),
@@ -196,39 +176,32 @@ def _give_up(
     database: QueueConnection, bulk_action: DueBulkAction, error: Exception, *, is_about_jobs: bool
 ) -> BulkPassResult:
     """Skip the job that the slice consisted of, or end the bulk action, in a transaction of its own."""
-    with database.transaction():
+    with database.transaction(lock_milliseconds=LOCK_MILLISECONDS):
         again = _take(database, bulk_action.id)
         if again is None or again.after_id != bulk_action.after_id:
             return BulkPassResult()  # others have gone on with it meanwhile
         if is_about_jobs:
             step = _without_next(MaintenanceConnection(database), again, error)
         else:
-            step = BatchResult(again.after_id, again.until_id, is_over=True, error=_told(error))
+            step = BatchResult(_no_page(again), error=_error_text(error))
         _write(database, again, step)
-    logger.warning("Bulk action %d (%s, by %s): %s", bulk_action.id, bulk_action.action, bulk_action.by, _told(error))
+    logger.warning(
+        "Bulk action %d (%s, by %s): %s", bulk_action.id, bulk_action.action, bulk_action.by, _error_text(error)
+    )
     return BulkPassResult(bulk_action.id)
 
 
 def _without_next(connection: MaintenanceConnection, bulk_action: DueBulkAction, error: Exception) -> BatchResult:
     action = action_named(bulk_action.action, bulk_action.source)
     page = _page(connection, bulk_action, action, _filter(bulk_action), 1)
-    why = SkipReason.CHANGING if is_locked(error) else SkipReason.REFUSED
-    return BatchResult(
-        after_id=bulk_action.after_id if page.next_id is None else page.next_id,
-        until_id=page.until_id,
-        is_over=page.next_id is None,
-        looked=page.looked,
-        skipped=Counter({why.value: len(page.ids)}),
-        error="" if is_locked(error) else f"Job {', '.join(map(str, page.ids))}: {_told(error)}",
-    )
+    if is_locked(error):
+        return BatchResult(page, skipped={SkipReason.CHANGING.value: len(page.ids)})
+    text = f"Job {', '.join(map(str, page.ids))}: {_error_text(error)}"
+    return BatchResult(page, skipped={SkipReason.REFUSED.value: len(page.ids)}, error=text)
 
 
-def _told(error: Exception) -> str:
-    """Return an error on one line; what the database adds to it may have values of arguments."""
-    return f"{type(error).__name__}: {error}".partition("\n")[0][:LONGEST_ERROR]
-
-
-# The maintenance task
+def _error_text(error: Exception) -> str:
+    return first_line(error)[:LONGEST_ERROR]
 
 
 class BulkActionRunner:
@@ -240,12 +213,11 @@ class BulkActionRunner:
         self._slice = AdaptiveBatch()
 
     def carry_on(self) -> float:
-        pause = LOCKED_SECONDS
-        for _ in spell():
-            with self._slice.taken() as limit:
-                carried = carry_on(self._database, limit=limit)
-            if carried.bulk_action_id is None:
-                return pause
-            self._announce(carried.announcements)
-            pause = 0.0
-        return pause
+        """Do slices for a spell; return the seconds until the next pass."""
+        return repeat_slices(self._do_slice)
+
+    def _do_slice(self) -> bool:
+        with self._slice.taken() as limit:
+            carried = carry_on(self._database, limit=limit)
+        self._announce(carried.announcements)
+        return carried.bulk_action_id is not None

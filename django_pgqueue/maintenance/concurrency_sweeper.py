@@ -19,17 +19,13 @@ from django_pgqueue.flow import concurrency
 from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE, PendingAdmission
 
 AGAIN_SECONDS = 0.005  # until a key is tried again that another session was counting
-
 TRIES = 20  # then the key is left to the sweep
 
 SWEEP_SECONDS = 1.0
-
 SWEPT_AT_ONCE = 1000  # keys: three index entries each
 
 
 class SweepResult(NamedTuple):
-    """Result of a look at some keys."""
-
     keys: list[str]  # a job waits that may be admitted
     last: str  # where to go on; "": that was the end, begin anew
 
@@ -83,21 +79,20 @@ class AdmissionRequests:
 class ConcurrencySweeper:
     """Maintenance's part: what is announced, at once; and all keys in turn, a bounded number each second.
 
-    Args:
-        announce: called with queues that have jobs to claim.
+    ``announce`` is called with queues that have jobs to claim.
     """
 
-    def __init__(self, database: QueueConnection, announce: Callable[[set[str]], None]) -> None:
+    def __init__(self, database: QueueConnection, announce: Callable[[Collection[str]], None]) -> None:
         self._database = database
         self._announce = announce
-        self._heard: deque[Collection[str]] = deque()
+        self._inbox: deque[Collection[str]] = deque()
         self._admissions = AdmissionRequests()
         self._last = ""  # the key that was looked at last; "": go on with the first
         self._laps = 1  # to be made without a pause; what is under way counts
 
     def request(self, keys: Collection[str]) -> None:
         """Take note that jobs of these keys may be admitted; from any thread. After "", for any, ``sweep`` is due."""
-        self._heard.append(keys)
+        self._inbox.append(keys)
 
     def sweep(self) -> float | None:
         self._drain_inbox()
@@ -109,14 +104,15 @@ class ConcurrencySweeper:
         return 0.0 if self._laps or (swept.keys and swept.last) else None
 
     def admit(self) -> float:
+        """Admit jobs of the keys that were announced or found; return the seconds until more can be tried."""
         self._drain_inbox()
         if time.monotonic() >= self._admissions.wait_until():
-            self._announce(set(self._admit()))
+            self._announce(self._admit())
         return max(self._admissions.wait_until() - time.monotonic(), 0.0)
 
     def _drain_inbox(self) -> None:
-        while self._heard:
-            keys = set(self._heard.popleft())
+        while self._inbox:
+            keys = set(self._inbox.popleft())
             if "" in keys:
                 self._laps = 2 if self._last else 1  # new ones may be behind the last key
             self._admissions.request(keys - {""})

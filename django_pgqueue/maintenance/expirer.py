@@ -7,11 +7,10 @@ from typing import NamedTuple
 from django_pgqueue.db.connections import Database, QueueConnection
 from django_pgqueue.db.queries import ladder_size, sized
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter, expired_entry
-from django_pgqueue.jobs.executor import send_from_maintenance
 from django_pgqueue.jobs.stats import StatsBuffer
 from django_pgqueue.records import EndCounts
 from django_pgqueue.services import AdaptiveBatch
-from django_pgqueue.signals import job_expired
+from django_pgqueue.signals import job_expired, send_from_maintenance
 from django_pgqueue.states import Reason
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -20,8 +19,6 @@ EXPIRE_SECONDS = 5.0
 
 
 class ExpireResult(NamedTuple):
-    """Result of a pass."""
-
     dead: int
     is_all: bool  # nothing is left but locked rows
     keys: frozenset[str]  # concurrency keys of the dead, of which others may be admitted now
@@ -47,9 +44,7 @@ def expire(database: Database, *, limit: int = 1000) -> ExpireResult:
 class Expirer:
     """A service of maintenance; a consumer that claims an expired job does not wait for it.
 
-    Args:
-        admit: called with the concurrency keys of the dead, of which others may be admitted.
-        stats: counts the dead.
+    ``admit`` is called with the concurrency keys of the dead, of which others may be admitted.
     """
 
     def __init__(self, database: QueueConnection, admit: Callable[[Collection[str]], None], stats: StatsBuffer) -> None:

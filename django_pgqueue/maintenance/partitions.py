@@ -40,8 +40,6 @@ class Partition(NamedTuple):
 
 
 class PartitionPlan(NamedTuple):
-    """Work of a pass."""
-
     today: dt.date  # in UTC, by the database's clock
     present: Sequence[Partition]
     make: Sequence[dt.date]
@@ -49,8 +47,6 @@ class PartitionPlan(NamedTuple):
 
 
 class PartitionsResult(NamedTuple):
-    """Result of a pass."""
-
     made: int = 0
     dropped: int = 0
     is_blocked: bool = False  # another session had locked the rest: soon it may be free
@@ -77,10 +73,7 @@ def maintain_partitions(database: QueueConnection, *, retention_days: int) -> Pa
     """Make the partitions of today and the week ahead; drop those older than the retention.
 
     The worker's role needs to own the table; where it does not, this logs a warning and jobs go to the default
-    partition.
-
-    Args:
-        retention_days: whole days to keep besides today. 0: history is off, none are made.
+    partition. ``retention_days`` are whole days to keep besides today; 0: history is off, none are made.
     """
     planned = plan(database, retention_days=retention_days)
     connection = database.autocommit()

@@ -39,12 +39,13 @@ def is_over(seconds: float | None) -> bool:
 
 
 def pending_work(database: Database) -> PendingWork:
-    """Return the pending work of all passes."""
     [row] = database.rows(statement("pending_work"), {})
     return PendingWork._make(row)
 
 
 def oldest_runnable(database: Database, served: QueueSelector) -> float:
     """Return the seconds that the oldest runnable job has waited, but for paused queues; 0 where none waits."""
-    [(seconds,)] = database.rows(statement("oldest_runnable"), served.parameters())
-    return seconds or 0.0
+    # most = 0: what is due and not promoted, which counts for people, does not make a worker unready.
+    rows = database.rows(statement("oldest_runnable"), {"most": 0})
+    waited = [seconds for queue, seconds, is_paused in rows if not is_paused and served.place(queue) is not None]
+    return max(waited, default=0.0)

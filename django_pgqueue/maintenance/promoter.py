@@ -8,8 +8,6 @@ from django_pgqueue.db.queries import ladder_size, sized
 
 
 class PromoteResult(NamedTuple):
-    """Result of a pass."""
-
     queues: dict[str, int]  # how many jobs became claimable on each
     keys: dict[str, int]  # how many wait for each concurrency key
 

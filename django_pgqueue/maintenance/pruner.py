@@ -3,18 +3,15 @@
 A whole day of history goes with its partition, see ``partitions``. The pruner deletes rows among others that stay, and
 those in the default partition.
 
-The time of a finished job is in its row: ``keep=`` stands in ``keep_seconds`` of the job from the enqueueing on, and
-the ack makes ``prune_at`` of it. So any worker can tell, also one that does not know the task or knows another one, and
-one call may say it otherwise than its task. The ack has no more to do for it: rows without a time, as almost all,
-have null there and no entry in the index, which holds only what will be pruned, in that order. The other ways that were
-looked at need a memory of what has been swept, by page or by time, for each task: it would be lost with the worker, or
-be one more table, and be wrong as soon as the room of pruned rows is used again.
+The time of a finished job is in its row: the ack makes ``prune_at`` of ``keep_seconds``, which enqueueing has stored.
+So any worker can tell, also one that does not know the task, and one call may say it otherwise than its task. Rows
+without a time, as almost all, have no entry in the index, which holds only what will be pruned, in that order.
 """
 
-import functools
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import psycopg
@@ -23,19 +20,15 @@ from django.db import ProgrammingError
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import Database, QueueConnection
 from django_pgqueue.db.queries import ladder_size, sized, statement
-from django_pgqueue.maintenance.bulk_runner import prune_bulk_actions
 from django_pgqueue.services import AdaptiveBatch
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 BULK_ACTION_DAYS = 30
-
-LARGEST = 1000
 STRETCH = 64  # pages of the default partition that one statement reads: a few thousand rows
 
 PRUNE_SECONDS = 60.0
 DEFAULT_SECONDS = 3600.0  # between passes through the default partition, where it has rows at all: it is read whole
-
 REFUSED_SECONDS = 3600.0
 SPELL_SECONDS = 0.5
 
@@ -57,35 +50,41 @@ class PrunedRange(NamedTuple):
     next_page: int | None  # where the next one begins; None: that was the last
 
 
-class PruneResult(NamedTuple):
-    """Numbers of rows removed."""
+class PrunedRows(NamedTuple):
+    """Rows of one kind that were removed."""
 
-    timed: int  # finished ones with a time of their own
-    dead: int
-    default: int  # of the default partition
-    stats: int  # rows of counts, which are no jobs
+    removed: int = 0
+    has_more: bool = False  # there may be
+
+
+NOTHING = PrunedRows()
+
+
+@dataclass
+class PruneResult:
+    """Result of a pass, by the kinds of ``Prunable``."""
+
+    timed: PrunedRows = NOTHING
+    dead: PrunedRows = NOTHING
+    default: PrunedRows = NOTHING
+    stats: PrunedRows = NOTHING
+    bulk_actions: PrunedRows = NOTHING
+
+    @property
+    def has_more(self) -> bool:
+        kinds = (self.timed, self.dead, self.default, self.stats, self.bulk_actions)
+        return any(kind.has_more for kind in kinds)
 
 
 def look(database: Database, *, dead_days: int | None, stats_days: int) -> Prunable:
-    """Return what there is to prune."""
     parameters = {"days": dead_days, "stats_days": stats_days, "bulk_action_days": BULK_ACTION_DAYS}
     [row] = database.rows(statement("prunable"), parameters)
     return Prunable._make(row)
 
 
-def prune_timed(database: Database, *, limit: int) -> int:
-    """Remove up to ``limit`` finished jobs whose own time is over; return how many."""
-    return len(database.rows(sized("prune_timed", ladder_size(limit)), {}))
-
-
-def prune_dead(database: Database, *, days: int, limit: int) -> int:
-    """Remove up to ``limit`` jobs that have been dead for ``days`` days, 1 or more; return how many."""
-    return len(database.rows(sized("prune_dead", ladder_size(limit)), {"days": days}))
-
-
-def prune_stats(database: Database, *, days: int, limit: int) -> int:
-    """Remove up to ``limit`` rows of counts that are ``days`` days old, 1 or more, by the hour; return how many."""
-    return len(database.rows(sized("prune_stats", ladder_size(limit)), {"days": days}))
+def delete_slice(database: Database, name: str, *, limit: int, **parameters: int | None) -> int:
+    """Remove up to ``limit`` old rows, 1 to 1,000, by the statement with this name; return how many."""
+    return len(database.rows(sized(name, ladder_size(limit)), parameters))
 
 
 def prune_default(database: Database, *, retention_days: int, page: int) -> PrunedRange:
@@ -95,86 +94,67 @@ def prune_default(database: Database, *, retention_days: int, page: int) -> Prun
     return PrunedRange(removed, page + STRETCH if page + STRETCH < pages else None)
 
 
-def prune_all(database: Database, *, retention_days: int, dead_days: int | None, stats_days: int) -> PruneResult:
-    """Remove all that is old enough, slice after slice, however long that takes."""
-    timed = _through(lambda: prune_timed(database, limit=LARGEST))
-    dead = _through(lambda: prune_dead(database, days=dead_days, limit=LARGEST)) if dead_days is not None else 0
-    counts = _through(lambda: prune_stats(database, days=stats_days, limit=LARGEST))
-    default = 0
-    page: int | None = 0
-    while page is not None:
-        removed, page = prune_default(database, retention_days=retention_days, page=page)
-        default += removed
-    return PruneResult(timed, dead, default, counts)
-
-
-def _through(prune_slice: Callable[[], int]) -> int:
-    total = 0
-    while removed := prune_slice():
-        total += removed
-    return total
-
-
-# The maintenance task
-
-
 class Pruner:
-    """Prunes finished jobs whose own time is over, jobs dead for too long, old counts, and the default partition.
+    """Prunes finished jobs whose own time is over, jobs dead for too long, the default partition, and old counts.
 
     Args:
         database: a connection of a role that may remove them.
+        spell_seconds: maximum time that each kind of rows takes of a pass, but for the slice under way.
     """
 
-    def __init__(self, database: QueueConnection) -> None:
+    def __init__(self, database: QueueConnection, *, spell_seconds: float = SPELL_SECONDS) -> None:
         self._database = database
-        self._slice = AdaptiveBatch()
+        self._spell_seconds = spell_seconds
+        self._batch = AdaptiveBatch()
         self._default_at = 0.0  # not before, monotonic
         self._page = 0  # of the default partition, where to go on
 
-    def prune(self) -> float | None:
+    def pass_once(self) -> float | None:
         try:
-            return 0.0 if self._prune() else None
+            return 0.0 if self.prune().has_more else None
         except ProgrammingError as error:
             if not isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
                 raise
             logger.warning("Jobs cannot be pruned by age: %s. The worker's role must own the tables.", error)
             return REFUSED_SECONDS
 
-    def _prune(self) -> bool:
-        days, stats_days = conf.dead_retention_days, conf.stats_days
-        there = look(self._database, dead_days=days, stats_days=stats_days)
-        has_more = False
+    def prune(self) -> PruneResult:
+        """Do a pass. What is no job comes last: a role may remove jobs alone."""
+        dead_days, stats_days = conf.dead_retention_days, conf.stats_days
+        there, pruned = look(self._database, dead_days=dead_days, stats_days=stats_days), PruneResult()
         if there.timed:
-            has_more |= self._in_slices("finished jobs", functools.partial(prune_timed, self._database))
-        if there.dead and days is not None:
-            has_more |= self._in_slices("dead jobs", functools.partial(prune_dead, self._database, days=days))
+            pruned.timed = self._in_slices("finished jobs", "prune_timed")
+        if there.dead:
+            pruned.dead = self._in_slices("dead jobs", "prune_dead", days=dead_days)
         if there.default and time.monotonic() >= self._default_at:
-            has_more |= self._go_through_default()
-        if there.stats:  # what is no job comes last: a role that may not remove it may remove jobs
-            pass_once = functools.partial(prune_stats, self._database, days=stats_days)
-            has_more |= self._in_slices("rows of counts", pass_once)
+            pruned.default = self._spell("finished jobs of the default partition", self._prune_stretch)
+        if there.stats:
+            pruned.stats = self._in_slices("rows of counts", "prune_stats", days=stats_days)
         if there.bulk_actions:
-            has_more |= prune_bulk_actions(self._database, days=BULK_ACTION_DAYS) > 0
-        return has_more
+            pruned.bulk_actions = self._in_slices("bulk actions", "prune_bulk_actions", days=BULK_ACTION_DAYS)
+        return pruned
 
-    def _in_slices(self, kind: str, prune_slice: Callable[..., int]) -> bool:
-        until, removed, is_full = time.monotonic() + SPELL_SECONDS, 0, True
-        while is_full and time.monotonic() < until:
-            with self._slice.taken() as limit:
-                found = prune_slice(limit=limit)
-            removed, is_full = removed + found, found > 0
-        logger.info("Pruned %d %s", removed, kind)
-        return is_full
+    def _in_slices(self, kind: str, name: str, **parameters: int | None) -> PrunedRows:
+        def prune_slice() -> PrunedRows:
+            with self._batch.taken() as limit:
+                removed = delete_slice(self._database, name, limit=limit, **parameters)
+            return PrunedRows(removed, has_more=removed > 0)
 
-    def _go_through_default(self) -> bool:
-        until, removed = time.monotonic() + SPELL_SECONDS, 0
-        page: int | None = self._page
-        while page is not None and time.monotonic() < until:
-            stretch = prune_default(self._database, retention_days=conf.retention_days, page=page)
-            removed, page = removed + stretch.removed, stretch.next_page
-        if removed:
-            logger.info("Pruned %d finished jobs of the default partition", removed)
-        self._page = page or 0
-        if page is None:
+        return self._spell(kind, prune_slice)
+
+    def _prune_stretch(self) -> PrunedRows:
+        removed, next_page = prune_default(self._database, retention_days=conf.retention_days, page=self._page)
+        self._page = next_page or 0
+        if next_page is None:
             self._default_at = time.monotonic() + DEFAULT_SECONDS
-        return page is not None
+        return PrunedRows(removed, has_more=next_page is not None)
+
+    def _spell(self, kind: str, prune_slice: Callable[[], PrunedRows]) -> PrunedRows:
+        """Prune one slice after the other, until there is no more or the time for this kind is over."""
+        until, removed, has_more = time.monotonic() + self._spell_seconds, 0, True
+        while has_more and time.monotonic() < until:
+            found, has_more = prune_slice()
+            removed += found
+        if removed:
+            logger.info("Pruned %d %s", removed, kind)
+        return PrunedRows(removed, has_more)

@@ -4,14 +4,10 @@ Nothing waits for it. Enqueueing pays nothing for a queue's row, which the first
 worker claims; and claims compare the end of a pause with the clock.
 """
 
-from django.db import Error
-
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.db.errors import is_locked
 from django_pgqueue.db.queries import statement
 
 LOCK_MILLISECONDS = 20  # for a row that an open transaction is making
-
 MOST_LOCKED = 5  # of those in a pass: the same thread has other services
 
 
@@ -33,14 +29,8 @@ def register_queues(database: QueueConnection, *, limit: int = 100) -> list[str]
 
 def register_queue(database: QueueConnection, name: str) -> bool:
     """Make the row of one queue; return whether it was new, and could be made without waiting for another session."""
-    try:
-        with database.transaction():
-            database.send(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
-            return bool(database.rows(statement("register_queue"), {"name": name}))
-    except Error as error:
-        if not is_locked(error):
-            raise
-        return False
+    sql = statement("register_queue")
+    return bool(database.rows_unless_locked(sql, {"name": name}, milliseconds=LOCK_MILLISECONDS))
 
 
 def end_pauses(database: QueueConnection) -> list[str]:

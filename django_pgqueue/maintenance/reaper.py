@@ -2,54 +2,80 @@
 
 import json
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
-from django_pgqueue.db.connections import Database, number_array
+from django_pgqueue.db.connections import Database, fence, number_array
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import JobInterrupted, JobKilled, TimeLimitExceeded
 from django_pgqueue.jobs import leases
-from django_pgqueue.jobs.ack import release
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
-from django_pgqueue.jobs.executor import send_from_maintenance
-from django_pgqueue.jobs.leases import fence
+from django_pgqueue.jobs.leases import release
 from django_pgqueue.log_lines import fields
 from django_pgqueue.records import EndCounts, Kinds, Lease, ReapResult
 from django_pgqueue.retry_policy import exponential, with_jitter
-from django_pgqueue.signals import job_lost
+from django_pgqueue.signals import job_lost, send_from_maintenance
 from django_pgqueue.states import MAX_LOST, EntryKind, Reason
 
 logger = logging.getLogger("django_pgqueue.jobs")
 
 
+class Verdict(NamedTuple):
+    """Decision about one job of a dead worker."""
+
+    lease: Lease
+    reason: Reason | None  # of its death; None: it runs again
+    entry: dict[str, Any]  # of its history
+    has_begun: bool = True
+
+
 def settle(database: Database, leases: Sequence[Lease], *, unbegun: Collection[int] = ()) -> ReapResult:
     """Send jobs of a dead worker back to queued, their attempt counted; those without an attempt left die.
 
-    Every change is fenced, so two reapers, or a reaper and a late ack, cannot both have it.
-
-    Args:
-        unbegun: the run ids of jobs that have ended their worker before they were begun: that is counted, but no
-            attempt.
+    Every change is fenced, so two reapers, or a reaper and a late ack, cannot both have it. That jobs with the run ids
+    ``unbegun`` have ended their worker before they were begun is counted, but is no attempt.
     """
     if not leases:
         return ReapResult()
-    verdicts = [(lease, verdict(lease, has_begun=lease.run_id not in unbegun)) for lease in leases]
-    lost = [lease for lease, reason in verdicts if reason is None]
+    verdicts = [_judge(lease, has_begun=lease.run_id not in unbegun) for lease in leases]
+    lost = [verdict for verdict in verdicts if verdict.reason is None]
+    returned = _send_back(database, lost) if lost else set()
+    dead = _dead_letter(database, verdicts)
+    for verdict in verdicts:
+        if verdict.lease.id in returned or verdict.lease.id in dead:
+            _report(verdict)
+    queues = frozenset(verdict.lease.queue for verdict in lost if verdict.lease.id in returned)
+    ends = EndCounts(lost=_kinds(leases, returned | dead.keys()), died=_kinds(leases, dead))
+    return ReapResult(len(returned), len(dead), queues, frozenset(filter(None, dead.values())), ends)
+
+
+def _judge(lease: Lease, *, has_begun: bool) -> Verdict:
+    reason = None
+    if lease.is_cancelled:
+        reason = Reason.KILLED
+    elif (has_begun and lease.attempts >= lease.max_attempts) or lease.lost + 1 >= MAX_LOST:
+        reason = Reason.LOST
+    return Verdict(lease, reason, last_entry(lease, reason, has_begun=has_begun), has_begun)
+
+
+def _send_back(database: Database, lost: Sequence[Verdict]) -> set[int]:
+    parameters = _parameters(lost) | {"begun": [verdict.has_begun for verdict in lost]}
+    return {job_id for (job_id,) in database.rows(statement("reap"), parameters)}
+
+
+def _dead_letter(database: Database, verdicts: Sequence[Verdict]) -> dict[int, str | None]:
+    """Move those that do not run again to ``dead_jobs``; return their ids, with their concurrency keys."""
     letters = [
-        DeadLetter(
-            lease.id, lease.lease_token, reason, last_entry(lease, reason, has_begun=lease.run_id not in unbegun)
-        )
-        for lease, reason in verdicts
+        DeadLetter(lease.id, lease.lease_token, reason, entry)
+        for lease, reason, entry, _ in verdicts
         if reason is not None
     ]
-    returned = set(_send_back(database, lost, unbegun)) if lost else set()
-    dead = dead_letter(database, letters) if letters else {}
-    for lease, reason in verdicts:
-        if lease.id in returned or lease.id in dead:
-            _report(lease, reason, has_begun=lease.run_id not in unbegun)
-    queues = frozenset(lease.queue for lease in lost if lease.id in returned)
-    ends = EndCounts(lost=_kinds(leases, returned | dead.keys()), died=_kinds(leases, dead))
-    return ReapResult(len(returned), len(dead), queues, _keys(dead), ends)
+    return dead_letter(database, letters) if letters else {}
+
+
+def _parameters(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    leases = [verdict.lease for verdict in verdicts]
+    return {**fence(leases), "errors": [json.dumps(verdict.entry) for verdict in verdicts]}
 
 
 def settle_dead_process(
@@ -99,33 +125,32 @@ def fail_overdue(database: Database, leases: Sequence[Lease]) -> ReapResult:
 
     They run again after the default backoff: that of the task is user code, which no supervisor runs.
     """
-    last = [lease for lease in leases if lease.attempts >= lease.max_attempts]
-    again = [lease for lease in leases if lease.attempts < lease.max_attempts]
-    letters = [
-        DeadLetter(lease.id, lease.lease_token, Reason.EXHAUSTED, last_entry(lease, Reason.EXHAUSTED)) for lease in last
+    verdicts = [
+        Verdict(
+            lease,
+            Reason.EXHAUSTED if lease.attempts >= lease.max_attempts else None,
+            last_entry(lease, Reason.EXHAUSTED),
+        )
+        for lease in leases
     ]
-    retried = _retry(database, again) if again else {}
-    dead = dead_letter(database, letters) if letters else {}
+    again = [verdict for verdict in verdicts if verdict.reason is None]
+    retried: dict[int, str | None] = {}
+    if again:
+        delays = [with_jitter(exponential(verdict.lease.attempts)) for verdict in again]
+        parameters = _parameters(again) | {"delays": number_array(delays)}
+        retried = {job_id: key for job_id, _, key in database.rows(statement("retry"), parameters)}
+    dead = _dead_letter(database, verdicts)
     written = retried | dead
-    for lease in leases:
+    for lease, reason, _, _ in verdicts:
         if lease.id in written:
             logger.warning(
                 "Timed out: job %s (%s) attempt %d of %d, its process was ended after the limit of %d s",
                 *(lease.id, lease.task, lease.attempts, lease.max_attempts, lease.timeout_seconds),
-                extra=_fields(lease, Reason.EXHAUSTED if lease.id in dead else None),
+                extra=_fields(lease, reason),
             )
-            _announce(lease, Reason.EXHAUSTED if lease.id in dead else None)
+            _announce(lease, reason)
     ends = EndCounts(failed=_kinds(leases, written), retried=_kinds(leases, retried), died=_kinds(leases, dead))
-    return ReapResult(len(retried), len(dead), keys=_keys(written), ends=ends)
-
-
-def verdict(lease: Lease, *, has_begun: bool = True) -> Reason | None:
-    """Say why a job of a dead worker will not run again; None if it will."""
-    if lease.is_cancelled:
-        return Reason.KILLED
-    if (has_begun and lease.attempts >= lease.max_attempts) or lease.lost + 1 >= MAX_LOST:
-        return Reason.LOST
-    return None
+    return ReapResult(len(retried), len(dead), keys=frozenset(filter(None, written.values())), ends=ends)
 
 
 def last_entry(lease: Lease, reason: Reason | None, *, has_begun: bool = True) -> dict[str, Any]:
@@ -141,7 +166,8 @@ def last_entry(lease: Lease, reason: Reason | None, *, has_begun: bool = True) -
             return {"kind": EntryKind.LOST, "error": "worker lost", **why, "worker": lease.worker}
 
 
-def _report(lease: Lease, reason: Reason | None, *, has_begun: bool) -> None:
+def _report(verdict: Verdict) -> None:
+    lease, reason, _, has_begun = verdict
     died = "its worker died" if has_begun else "its worker died before it was begun"
     about = (lease.id, lease.task, lease.attempts, lease.max_attempts)
     if reason is None:
@@ -177,27 +203,8 @@ def _interrupted(kind: type[JobInterrupted], message: str, lease: Lease) -> dict
     return {"kind": EntryKind.FAILED, "error": name, "message": message, "worker": lease.worker}
 
 
-def _send_back(database: Database, leases: Sequence[Lease], unbegun: Collection[int]) -> list[int]:
-    begun = [lease.run_id not in unbegun for lease in leases]
-    entries = [last_entry(lease, None, has_begun=has) for lease, has in zip(leases, begun, strict=True)]
-    parameters = fence(leases) | {"errors": [json.dumps(entry) for entry in entries], "begun": begun}
-    return [job_id for (job_id,) in database.rows(statement("reap"), parameters)]
-
-
-def _keys(ended: Mapping[int, str | None]) -> frozenset[str]:
-    return frozenset(key for key in ended.values() if key is not None)
-
-
 def _kinds(leases: Sequence[Lease], ids: Collection[int]) -> Kinds:
     return tuple((lease.queue, lease.task) for lease in leases if lease.id in ids)
-
-
-def _retry(database: Database, leases: Sequence[Lease]) -> dict[int, str | None]:
-    parameters = fence(leases) | {
-        "delays": number_array([with_jitter(exponential(lease.attempts)) for lease in leases]),
-        "errors": [json.dumps(last_entry(lease, Reason.EXHAUSTED)) for lease in leases],
-    }
-    return {job_id: key for job_id, _, key in database.rows(statement("retry"), parameters)}
 
 
 # Lost workers
@@ -206,11 +213,8 @@ def _retry(database: Database, leases: Sequence[Lease]) -> dict[int, str | None]
 def lapsed_workers(database: Database, *, session_seconds: float) -> dict[int, float | None]:
     """Return the worker processes that run jobs by the book and whose leases have passed.
 
-    Args:
-        session_seconds: how far apart the heartbeats of a command are at most that has a session.
-
-    Returns:
-        By id, how far apart its heartbeats are, in seconds; None where it has no row.
+    With each goes how far apart its heartbeats are, in seconds: ``session_seconds`` at most where its command has a
+    session; None where it has no row.
     """
     return dict(database.rows(statement("expired_workers"), {"session_seconds": session_seconds}))
 
@@ -221,17 +225,13 @@ def locked_workers(database: Database, worker_ids: Collection[int]) -> set[int]:
     return {worker_id for (worker_id,) in rows}
 
 
-def reap_lost(database: Database, worker_ids: Collection[int] | None = None, *, limit: int = 1000) -> ReapResult:
-    """Settle up to ``limit`` jobs, 1 to 1,000, whose lease has passed together with that of their worker process.
+def reap_lost(database: Database, worker_ids: Collection[int], *, limit: int = 1000) -> ReapResult:
+    """Settle up to ``limit`` jobs, 1 to 1,000, of these processes, whose lease has passed together with theirs.
 
     Only a worker whose own heartbeats have gone through for a full lease may call it: after an outage of the database
     every lease in the table has passed, and those who are alive need time to say so.
-
-    Args:
-        worker_ids: of the processes to judge; None: any.
     """
-    chosen = None if worker_ids is None else list(worker_ids)
-    lost = database.rows(statement("expired_leases"), {"worker_ids": chosen})
+    lost = database.rows(statement("expired_leases"), {"worker_ids": list(worker_ids)})
     return settle(database, [Lease._make(row) for row in lost[:limit]])
 
 

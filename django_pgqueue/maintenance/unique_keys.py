@@ -1,33 +1,28 @@
 """Maintain unique keys: take them back for jobs that come back, and free those whose time after success is over."""
 
 import logging
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from django.db import Error, IntegrityError
+from django.db import IntegrityError
 
 from django_pgqueue.db.connections import Database, QueueConnection
-from django_pgqueue.db.errors import is_locked
 from django_pgqueue.db.queries import ladder_size, sized, statement
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
-from django_pgqueue.jobs.executor import send_from_maintenance
 from django_pgqueue.jobs.stats import StatsBuffer
 from django_pgqueue.records import EndCounts, Kinds
 from django_pgqueue.services import AdaptiveBatch
-from django_pgqueue.signals import job_superseded
+from django_pgqueue.signals import job_superseded, send_from_maintenance
 from django_pgqueue.states import EntryKind, Reason
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 LOCK_MILLISECONDS = 20  # for a key that an open transaction has inserted
-
 MOST_LOCKED = 5  # of those in a pass: the same thread has other services
 
 KEYS_SECONDS = 1.0
 
 
 class ReacquireResult(NamedTuple):
-    """Result of a pass of ``retake``."""
-
     taken: int  # jobs that have their key again
     superseded: Kinds  # jobs that died, because newer ones have theirs
     locked: int  # keys that were waited for in vain
@@ -35,16 +30,12 @@ class ReacquireResult(NamedTuple):
 
 
 def reacquire_keys(database: QueueConnection, *, after: int = 0, limit: int = 100) -> ReacquireResult:
-    """Take the unique key back for jobs that gave it up at their start and are not running any more.
+    """Take the unique key back for up to ``limit`` jobs that gave it up at their start and are not running any more.
 
     Those whose key a newer job has by then die. The others get it back, one job in a transaction, each with a short
     timeout: another session may have enqueued a job with the same key and keep its transaction open. Then the next
     round tries again; a job that is claimed before simply runs. A session that enqueues meanwhile waits no longer than
-    that.
-
-    Args:
-        after: look at jobs with larger ids.
-        limit: how many to look at, 1 to 1,000.
+    that. ``after``: look at larger ids; ``limit``: 1 to 1,000.
     """
     size = ladder_size(limit)
     ids = [job_id for (job_id,) in database.rows(sized("released_keys", size), {"after": after})]
@@ -60,45 +51,32 @@ def reacquire_keys(database: QueueConnection, *, after: int = 0, limit: int = 10
 
 def _retake_one(database: QueueConnection, job_id: int) -> bool | None:
     """Return whether the job has its key again; None where it is locked."""
+    sql = statement("reacquire_key")
     try:
-        with database.transaction():
-            database.send(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
-            return bool(database.rows(statement("reacquire_key"), {"id": job_id}))
+        rows = database.rows_unless_locked(sql, {"id": job_id}, milliseconds=LOCK_MILLISECONDS)
     except IntegrityError:
         return False  # a conflicting job has come this very moment; the next pass sees it
-    except Error as error:
-        if is_locked(error):
-            return None
-        raise
+    return None if rows is None else bool(rows)
 
 
 def supersede(database: QueueConnection, *, limit: int = 1000) -> Kinds:
-    """Let jobs die that would take their unique key back and cannot, because a newer job has it; return what they were.
-
-    Args:
-        limit: of how many at most, 1 to 1,000.
-    """
+    """Let up to ``limit`` jobs die, 1 to 1,000, whose unique key a newer job has by now; return what they were."""
     with database.transaction():
         rows = database.rows(sized("superseded_jobs", ladder_size(limit)), {})
-        letters = [
-            DeadLetter(job_id, 0, Reason.SUPERSEDED, _superseded_by(conflict_id)) for job_id, conflict_id, _, _ in rows
-        ]
-        dead = dead_letter(database, letters) if letters else {}
+        dead = dead_letter(database, [_superseded(job_id, newer_id) for job_id, newer_id, _, _ in rows]) if rows else {}
     if dead:
         send_from_maintenance(job_superseded, ids=list(dead), database=database.alias)
     return tuple((queue, task) for job_id, _, queue, task in rows if job_id in dead)
 
 
-def _superseded_by(conflict_id: int) -> dict[str, Any]:
-    return {"kind": EntryKind.SUPERSEDED, "error": f"superseded by job {conflict_id}", "conflict": conflict_id}
+def _superseded(job_id: int, newer_id: int) -> DeadLetter:
+    entry = {"kind": EntryKind.SUPERSEDED, "error": f"superseded by job {newer_id}", "conflict": newer_id}
+    return DeadLetter(job_id, 0, Reason.SUPERSEDED, entry)
 
 
 def prune_reserved(database: Database, *, limit: int = 1000) -> int:
     """Remove up to ``limit`` reserved rows whose time is over, which may be 1 to 1,000; return how many."""
     return len(database.rows(sized("prune_reserved", ladder_size(limit)), {}))
-
-
-# The maintenance task
 
 
 class UniqueKeyKeeper:

@@ -13,14 +13,13 @@ from typing import TypeVar
 
 from django.db import connections
 
-from django_pgqueue.jobs.executor import close_broken_connections
+from django_pgqueue.signals import close_broken_connections
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 T = TypeVar("T")
 
 MOST_WAITING = 10_000  # calls in one thread; others are dropped
-
 KEY_SECONDS = 5.0  # timeout of computing a schedule's keys, in which no other service of maintenance runs
 
 

@@ -67,8 +67,6 @@ class Privileges(NamedTuple):
 
 
 class VacuumResult(NamedTuple):
-    """Result of a VACUUM."""
-
     dead: int  # rows before
     left: int  # dead rows after
     seconds: float

@@ -26,7 +26,7 @@ from psycopg import sql
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection, number_array, only_reads, postgresql
 from django_pgqueue.db.errors import is_transient, one_line
-from django_pgqueue.db.notify import ENDS, queue_payload, send_or_warn
+from django_pgqueue.db.notify import ENDS, announce_queues
 from django_pgqueue.db.queries import statement
 from django_pgqueue.results.lookup import JobState, find_many, may_be, unknown
 from django_pgqueue.retry_policy import reconnect_delay
@@ -48,52 +48,38 @@ Source: CountOtherDBBackends() in https://github.com/postgres/postgres/blob/REL_
 """
 
 UNSEEN = "not found yet"  # status of a job before the first look at it
-
 AT_ONCE = 500  # maximum number of jobs in one look
-
 TRY_AGAIN_SECONDS = 300.0  # between tries of LISTEN where no notification arrives
 
 
 class LiveJob(NamedTuple):
-    """A job that has not ended."""
-
     status: str
     is_noted: bool  # its end will be announced
 
 
 def look(database: QueueConnection, wanted: Mapping[int, bool]) -> dict[int, LiveJob]:
-    """Return which of some jobs live, in a transaction of its own.
+    """Return those of some jobs that live, in a transaction of its own.
 
-    A claim that comes just when a queued job is noted steps over the row, so workers are woken to look again.
-
-    Args:
-        wanted: for each job, whether its end is to be announced.
+    ``wanted`` says of each whether its end is to be announced. A claim that comes just when a queued job is noted steps
+    over the row, so workers are woken to look again.
     """
     parameters = {"ids": number_array(wanted), "wanted": list(wanted.values())}
     rows = database.rows(statement("watch_jobs"), parameters)
-    missed = {queue for _, status, queue, _, is_new in rows if is_new and status == Status.QUEUED}
-    if missed and conf.notify:
-        send_or_warn(database, sorted(map(queue_payload, missed)))
+    announce_queues(database, {queue for _, status, queue, _, is_new in rows if is_new and status == Status.QUEUED})
     return {job_id: LiveJob(status, is_noted) for job_id, status, _, is_noted, _ in rows}
 
 
 class Waiter(Future[JobState]):
-    """Future of one caller: the job's state when it has ended, or UnknownJob. Cancelled, it is forgotten.
-
-    Attributes:
-        status: that of the job when it was last looked at.
-    """
+    """Future of one caller: the job's state when it has ended, or UnknownJob. Cancelled, it is forgotten."""
 
     def __init__(self, job_id: int) -> None:
         super().__init__()
         self.job_id = job_id
-        self.status = UNSEEN
+        self.status = UNSEEN  # that of the job when it was last looked at
 
 
 @dataclass(slots=True)
 class WaitedJob:
-    """A job that callers wait for."""
-
     waiters: list[Waiter] = field(default_factory=list)
     status: str = UNSEEN
     looks: int = 0
@@ -101,15 +87,11 @@ class WaitedJob:
 
 
 class WaiterLoop:
-    """The thread's part. Not safe for two threads at once.
-
-    Args:
-        bell: readable when a caller has come; closed with the rest.
-    """
+    """Looks and listens in one thread. ``bell`` is readable when a caller has come, and closed with the rest."""
 
     def __init__(self, alias: str, bell: socket.socket) -> None:
         self._database = QueueConnection(alias, "waiting")
-        self._ear = ResultListener(conf.listen_database if alias == conf.database else alias)
+        self._listener = ResultListener(conf.listen_database if alias == conf.database else alias)
         self._bell = bell
         self._jobs: dict[int, WaitedJob] = {}
         self._due: list[tuple[float, int]] = []  # a heap of when to look at which; what says otherwise by now is void
@@ -127,13 +109,15 @@ class WaiterLoop:
             job.waiters.append(waiter)
             waiter.status = job.status
 
-    def is_over(self) -> bool:
+    def is_idle(self) -> bool:
         return time.monotonic() >= self._left_at + LINGER_SECONDS
 
     def look(self) -> None:
         try:
             if self._jobs and time.monotonic() >= self._retry_at:
-                self._listen()
+                if self._listener.start():  # something may have been missed before
+                    for job_id, job in self._jobs.items():
+                        self._look_at(job_id, job, time.monotonic())
                 self._look(self._pop_due())
                 self._tell()
                 self._failures = 0
@@ -151,13 +135,13 @@ class WaiterLoop:
         patience = max(self._wait_until(), self._retry_at) - time.monotonic()
         with selectors.DefaultSelector() as selector:
             selector.register(self._bell, selectors.EVENT_READ)
-            if self._ear.connection is not None:
-                selector.register(self._ear.connection.fileno(), selectors.EVENT_READ)
-            heard = [key.fileobj for key, _ in selector.select(max(patience, 0.0))]
-        if self._bell in heard:
+            if self._listener.connection is not None:
+                selector.register(self._listener.connection.fileno(), selectors.EVENT_READ)
+            ready = [key.fileobj for key, _ in selector.select(max(patience, 0.0))]
+        if self._bell in ready:
             self._bell.recv(4096)
-        if self._ear.connection is not None:
-            self._ended |= self._ear.heard() & self._jobs.keys()
+        if self._listener.connection is not None:
+            self._ended |= self._listener.announced() & self._jobs.keys()
 
     def give_up(self, error: BaseException) -> None:
         for job_id in list(self._jobs):
@@ -166,19 +150,13 @@ class WaiterLoop:
 
     def close(self) -> None:
         self._database.close()
-        self._ear.close()
+        self._listener.close()
         self._bell.close()
 
     def _wait_until(self) -> float:
         if not self._jobs:
             return self._left_at + LINGER_SECONDS
-        return 0.0 if self._ended else min(self._due[0][0], self._ear.try_at)
-
-    def _listen(self) -> None:
-        """Listen if possible; when that has just begun, look at all, for something may have been missed."""
-        if self._ear.begins():
-            for job_id, job in self._jobs.items():
-                self._look_at(job_id, job, time.monotonic())
+        return 0.0 if self._ended else min(self._due[0][0], self._listener.try_at)
 
     def _pop_due(self) -> list[int]:
         due: list[int] = []
@@ -197,8 +175,9 @@ class WaiterLoop:
     def _look(self, due: list[int]) -> None:
         if not due:
             return
+        listens = self._listener.connection is not None
         try:
-            live = look(self._database, {job_id: self._is_wanted(self._jobs[job_id]) for job_id in due})
+            live = look(self._database, {job_id: listens and self._jobs[job_id].looks > 0 for job_id in due})
         except Error:
             for job_id in due:
                 self._look_at(job_id, self._jobs[job_id], self._jobs[job_id].look_at)
@@ -210,12 +189,9 @@ class WaiterLoop:
             for waiter in self._jobs[job_id].waiters:
                 waiter.status = found.status
 
-    def _is_wanted(self, job: WaitedJob) -> bool:
-        return self._ear.connection is not None and job.looks > 0
-
     def _look_again(self, job_id: int, *, is_noted: bool) -> None:
         job = self._jobs[job_id]
-        is_called = is_noted and self._ear.connection is not None
+        is_called = is_noted and self._listener.connection is not None
         pause = conf.poll_seconds if is_called else min(FIRST_SECONDS * 2.0 ** min(job.looks, 30), conf.poll_seconds)
         job.looks += 1
         self._look_at(job_id, job, time.monotonic() + pause)
@@ -228,7 +204,9 @@ class WaiterLoop:
         while chosen := list(self._ended)[:AT_ONCE]:
             for job_id, state in find_many(self._database, chosen).items():
                 self._ended.discard(job_id)
-                if isinstance(state, Exception) or state.has_ended:
+                if state is None:
+                    self._leave(job_id, unknown(job_id))
+                elif state.has_ended:
                     self._leave(job_id, state)
                 elif job_id in self._jobs:  # it was retried meanwhile
                     self._look_again(job_id, is_noted=False)
@@ -244,24 +222,17 @@ class WaiterLoop:
                 waiter.set_result(state)
 
 
-# LISTEN for announced ends; workers have ``worker.listener`` for work
-
-
 class ResultListener:
-    """The connection that listens; None where that is of no use, or not possible at the moment.
-
-    Attributes:
-        try_at: when to try again to listen, monotonic; infinity while it does.
-    """
+    """Listens for announced ends; for work, workers have ``worker.listener``."""
 
     def __init__(self, alias: str) -> None:
-        self.connection: Any = None
-        self.try_at = 0.0
+        self.connection: Any = None  # None: to listen is of no use, or not possible at the moment
+        self.try_at = 0.0  # when to try again, monotonic; infinity while it listens
         self._database = QueueConnection(alias, "waiting listener")
         self._failures = 0
 
-    def begins(self) -> bool:
-        """Listen, if it does not already and it is time to try; return whether that has just begun."""
+    def start(self) -> bool:
+        """Listen, if it does not already and it is time to try; return whether it has just begun to."""
         if self.connection is not None or time.monotonic() < self.try_at:
             return False
         self.try_at = time.monotonic() + TRY_AGAIN_SECONDS
@@ -272,7 +243,7 @@ class ResultListener:
                 self._failed(one_line(error))
         return self.connection is not None
 
-    def heard(self) -> set[int]:
+    def announced(self) -> set[int]:
         try:
             payloads = {notify.payload for notify in self.connection.notifies(timeout=0)}
         except psycopg.Error as error:
@@ -306,11 +277,7 @@ class ResultListener:
 
 
 def waiter_for(alias: str, job_id: int) -> Waiter:
-    """Begin to wait for a job; return at once.
-
-    Raises:
-        ConfigurationError: there is no such alias, or it is not PostgreSQL.
-    """
+    """Begin to wait for a job; return at once. ConfigurationError: there is no such alias of PostgreSQL."""
     postgresql(alias)
     waiter = Waiter(job_id)
     if not may_be(job_id):
@@ -368,8 +335,8 @@ class WaiterHub:
         bell, button = socket.socketpair()
         button.setblocking(False)
         try:
-            watch, name = WaiterLoop(self._alias, bell), f"pgqueue-waiting-{self._alias}"
-            thread = threading.Thread(target=self._serve, args=(watch,), name=name, daemon=True)
+            loop, name = WaiterLoop(self._alias, bell), f"pgqueue-waiting-{self._alias}"
+            thread = threading.Thread(target=self._serve, args=(loop,), name=name, daemon=True)
             thread.start()
         except BaseException:  # the next one tries anew
             bell.close()
@@ -382,28 +349,21 @@ class WaiterHub:
             with contextlib.suppress(BlockingIOError):  # the socket is full of rings that the thread has not read
                 self._button.send(b"!")
 
-    def _serve(self, watch: WaiterLoop) -> None:
+    def _serve(self, loop: WaiterLoop) -> None:
         try:
-            while not self._has_ended(is_over=watch.is_over()):
-                watch.add(self._take())
-                watch.look()
-                watch.wait()
+            while (new := self._take_or_end(is_idle=loop.is_idle())) is not None:
+                loop.add(new)
+                loop.look()
+                loop.wait()
         except BaseException as error:
             logger.exception("Who waits for jobs waits in vain; the next one starts anew")
             with self._lock:
                 self._end()
                 new, self._new = self._new, []
-            watch.add(new)
-            watch.give_up(error)
+            loop.add(new)
+            loop.give_up(error)
         finally:
-            watch.close()
-
-    def _has_ended(self, *, is_over: bool) -> bool:
-        """Whether the thread ends here: it is told to, or has no caller, and none has come meanwhile."""
-        with self._lock:
-            if self._is_told_to_stop or (is_over and not self._new):
-                self._end()
-            return self._thread is None
+            loop.close()
 
     def _end(self) -> None:
         self._thread = None
@@ -411,8 +371,12 @@ class WaiterHub:
             self._button.close()
             self._button = None
 
-    def _take(self) -> list[Waiter]:
-        with self._lock:
+    def _take_or_end(self, *, is_idle: bool) -> list[Waiter] | None:
+        """Return the waiters that have come; None: the thread ends, as it is told to, or is idle and none has come."""
+        with self._lock:  # a caller that adds a waiter after this finds the list empty, and rings
+            if self._is_told_to_stop or (is_idle and not self._new):
+                self._end()
+                return None
             new, self._new = self._new, []
             return new
 

@@ -2,6 +2,8 @@
 
 import datetime as dt
 import hashlib
+import itertools
+import json
 import logging
 import math
 import time
@@ -13,29 +15,26 @@ from django.db import Error
 
 from django_pgqueue import options, registry
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.db.errors import is_locked, is_too_much, is_transient
+from django_pgqueue.db.errors import first_line, is_locked, is_too_much, is_transient
+from django_pgqueue.db.notify import ADMIT, queue_payload
 from django_pgqueue.db.queries import ladder_size, sized, statement
-from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.exceptions import InvalidSchedule, PgQueueError
 from django_pgqueue.jobs.enqueue import insert, send_enqueued
-from django_pgqueue.jobs.executor import close_broken_connections
 from django_pgqueue.jobs.serialization import check_signature
-from django_pgqueue.jobs.unique import InsertResult, payloads_of
+from django_pgqueue.jobs.unique import InsertResult
 from django_pgqueue.registry import TaskDefinition
-from django_pgqueue.schedules.manage import ScheduleRow
-from django_pgqueue.schedules.periodic import declared
-from django_pgqueue.schedules.recurrence import SHORTEST
+from django_pgqueue.schedules.periodic import declared, stored_options
+from django_pgqueue.schedules.recurrence import SHORTEST, Recurrence, recurrence_of
 from django_pgqueue.schedules.sync import SyncResult, sync_schedules
-from django_pgqueue.services import SPELL_SECONDS
+from django_pgqueue.services import LOCKED_SECONDS, SPELL_SECONDS
+from django_pgqueue.signals import close_broken_connections
 from django_pgqueue.states import CatchUp
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 LATE = dt.timedelta(minutes=1)  # a tick that is no later is not taken for missed
-
 MOST_IN_TIME = int(LATE / SHORTEST) + 1  # ticks no later than that, of the shortest interval
-
 MOST_TICKS = 100  # of one schedule that become jobs in one pass: 10,000 would take seconds
-
 PUT_OFF = dt.timedelta(hours=1)  # of a schedule whose ticks cannot be computed
 
 MOST_TOGETHER = 20  # schedules that are moved on in one transaction
@@ -44,13 +43,48 @@ LOCK_MILLISECONDS = 100
 DECLARE_SECONDS = 60.0
 STRANGE_SECONDS = 5.0  # between looks where all that is due is unknown to this worker's code, or locked
 
-LOCKED_SECONDS = 0.2  # what is due and is still there is being seen to by another worker, or edited
+
+class ScheduleRow(NamedTuple):
+    """One schedule, in the order in which ``take_schedules.sql`` returns its columns."""
+
+    id: int
+    name: str
+    task: str
+    cron: str
+    every_seconds: float | None
+    timezone: str
+    jitter_seconds: float
+    catch_up: str
+    catch_up_limit: int
+    args: str  # JSON text, as the two below
+    kwargs: str
+    options: str
+    last_error: str
+    next_at: dt.datetime
+    now: dt.datetime  # by the clock of the database
+
+    def rhythm(self) -> Recurrence:
+        return recurrence_of(self.cron, self.every_seconds, self.timezone)
+
+    def is_as(self, other: "ScheduleRow | None") -> bool:
+        """Whether this is what the row still says; the times at which it was looked at do not count."""
+        return other is not None and self == other._replace(now=self.now)
+
+    def call(self) -> tuple[TaskDefinition, tuple[Any, ...], dict[str, Any]]:
+        """Return the task with its options, and the arguments.
+
+        Raises:
+            PgQueueError: the task is unknown here, an option is wrong, or the arguments are not an array and an object.
+        """
+        args, kwargs, given = json.loads(self.args), json.loads(self.kwargs), json.loads(self.options)
+        if not isinstance(args, list) or not isinstance(kwargs, dict) or not isinstance(given, dict):
+            raise InvalidSchedule("args is a JSON array, kwargs and options are JSON objects.")
+        task = registry.get(self.task)
+        return task.using(**stored_options(task, given)), tuple(args), kwargs
 
 
 @dataclass
 class FireResult:
-    """Result of a pass."""
-
     jobs: int = 0
     payloads: set[str] = field(default_factory=set)  # of wake-ups that are to be sent
     next_seconds: float | None = None  # until the next tick; None: there is none
@@ -60,8 +94,6 @@ class FireResult:
         self.payloads |= other.payloads
 
 
-Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]
-
 Ticks = Sequence[tuple[dt.datetime, TaskDefinition]]
 """Those that become jobs, with the task of each job: its keys are computed."""
 
@@ -70,18 +102,23 @@ Compute = Callable[[str, Callable[[], Ticks]], Ticks]
 
 
 def directly(_: str, call: Callable[[], Ticks]) -> Ticks:
-    """Call it here and now."""
     return call()
 
 
 class DueSchedule(NamedTuple):
-    """Work on one schedule that is due."""
-
     row: ScheduleRow
     next_at: dt.datetime
     ticks: Ticks = ()
-    arguments: Arguments = ((), {})
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = {}
     error: str = ""
+
+
+class InsertedJob(NamedTuple):
+    """The job of one tick."""
+
+    task: TaskDefinition
+    result: InsertResult
 
 
 def fire_due(
@@ -148,58 +185,59 @@ def _fire(database: QueueConnection, turns: Sequence[DueSchedule], now: dt.datet
         return fired
     if is_locked(reason):
         return FireResult()  # an open transaction has enqueued a job with the same unique key
-    return _move(database, [_passed(turns[0].row, _told(reason))], now)
+    return _move(database, [_passed(turns[0].row, first_line(reason))], now)
 
 
 def _move(database: QueueConnection, turns: Sequence[DueSchedule], now: dt.datetime | None) -> FireResult:
     """Write the jobs and the next ticks of schedules; one that was changed since it was looked at is left alone."""
     if not turns:
         return FireResult()
-    fired = FireResult()
-    inserted: list[tuple[TaskDefinition, InsertResult]] = []
-    with database.transaction():
-        database.rows(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
+    with database.transaction(lock_milliseconds=LOCK_MILLISECONDS):
         rows = {row.id: row for row in _take(database, [turn.row.id for turn in turns], now)}
         turns = [turn for turn in turns if turn.row.is_as(rows.get(turn.row.id))]
-        jobs = [_enqueue(database, turn, inserted) for turn in turns]
+        inserted = [_enqueue(database, turn) for turn in turns]
         if turns:
-            _advance(database, turns, jobs)
-    fired.jobs = sum(map(len, jobs))
+            _advance(database, turns, inserted)
     for turn in turns:
-        _tell(turn)
-    for task, result in inserted:
+        _log_turn(turn)
+    fired = FireResult()
+    for task, result in itertools.chain(*inserted):
+        fired.jobs += len(result.ids)
         fired.payloads |= payloads_of(result)
         send_enqueued(task, result)
     return fired
 
 
-def _enqueue(
-    database: QueueConnection, turn: DueSchedule, inserted: list[tuple[TaskDefinition, InsertResult]]
-) -> list[int]:
-    """Insert the jobs of a schedule; return their ids. ``inserted`` gets what is announced after the commit."""
-    args, kwargs = turn.arguments
+def _enqueue(database: QueueConnection, turn: DueSchedule) -> list[InsertedJob]:
+    """Insert the jobs of a schedule; return what is announced after the commit."""
     spread = dt.timedelta(seconds=spread_seconds(turn.row.name, turn.row.jitter_seconds))
-    ids = []
+    inserted = []
     for tick, of_tick in turn.ticks:
         task = of_tick.using(run_at=tick + spread, database=database.alias)
-        check_signature(task, args, kwargs)
-        result = insert(database, task, args, kwargs, schedule_id=turn.row.id)
-        inserted.append((task, result))
-        ids += result.ids
-    return ids
+        check_signature(task, turn.args, turn.kwargs)
+        result = insert(database, task, turn.args, turn.kwargs, schedule_id=turn.row.id)
+        inserted.append(InsertedJob(task, result))
+    return inserted
 
 
-def _advance(database: QueueConnection, turns: Sequence[DueSchedule], jobs: Sequence[list[int]]) -> None:
+def _advance(
+    database: QueueConnection, turns: Sequence[DueSchedule], inserted: Sequence[Sequence[InsertedJob]]
+) -> None:
     parameters = {
         "ids": [turn.row.id for turn in turns],
         "ticks": [turn.row.next_at for turn in turns],
         "next_ats": [turn.next_at for turn in turns],
         "last_ats": [turn.ticks[-1][0] if turn.ticks else None for turn in turns],
-        "job_ids": [ids[-1] if ids else None for ids in jobs],
+        "job_ids": [jobs[-1].result.ids[-1] if jobs else None for jobs in inserted],
         "errors": [turn.error for turn in turns],
     }
     if len(database.rows(statement("advance_schedules"), parameters)) != len(turns):
         raise RuntimeError("another session has advanced a schedule that was locked here")
+
+
+def payloads_of(result: InsertResult) -> set[str]:
+    """Return the payloads of the wake-ups that an insert is followed by."""
+    return {*map(queue_payload, result.ready), *(ADMIT + key for key in result.waiting)}
 
 
 def _turn(row: ScheduleRow, compute: Compute) -> DueSchedule:
@@ -210,12 +248,12 @@ def _turn(row: ScheduleRow, compute: Compute) -> DueSchedule:
         made: Ticks = [(tick, task) for tick in ticks[:MOST_TICKS]]
         if task.keys_by != options.NONE:
             made = compute(row.name, lambda: [(tick, task.with_keys(args, kwargs)) for tick, _ in made])
-        return DueSchedule(row, following[0], made, (args, kwargs))
+        return DueSchedule(row, following[0], made, args, kwargs)
     except PgQueueError as error:
         return _passed(row, str(error))
     except Exception as error:  # noqa: BLE001 - as from a function of the project that computes a key
         close_broken_connections()
-        return _passed(row, _told(error))
+        return _passed(row, first_line(error))
 
 
 def _ticks(row: ScheduleRow) -> list[dt.datetime]:
@@ -234,12 +272,7 @@ def _passed(row: ScheduleRow, error: str) -> DueSchedule:
         return DueSchedule(row, row.now + PUT_OFF, error=error)
 
 
-def _told(error: Exception) -> str:
-    """Return the first line of an error: what follows may have values of arguments."""
-    return f"{type(error).__name__}: {error}".partition("\n")[0]
-
-
-def _tell(turn: DueSchedule) -> None:
+def _log_turn(turn: DueSchedule) -> None:
     row = turn.row
     if turn.error:
         if turn.error != row.last_error:
@@ -257,9 +290,6 @@ def spread_seconds(name: str, jitter_seconds: float) -> float:
     return part * jitter_seconds
 
 
-# The maintenance task
-
-
 class PeriodicEnqueuer:
     """Two services; ``announce`` is called with the payloads of wake-ups, once jobs are committed."""
 
@@ -272,7 +302,7 @@ class PeriodicEnqueuer:
         self._told: dict[str, set[str]] = {}  # of which schedules what was logged
 
     def declare_schedules(self) -> None:
-        self._tell(sync_schedules(self._database))
+        self._log_sync(sync_schedules(self._database))
 
     def fire_schedules(self) -> float:
         fired = fire_due(self._database, until=time.monotonic() + SPELL_SECONDS, compute=self._compute)
@@ -284,7 +314,7 @@ class PeriodicEnqueuer:
             return STRANGE_SECONDS
         return min(fired.next_seconds or LOCKED_SECONDS, STRANGE_SECONDS)
 
-    def _tell(self, found: SyncResult) -> None:
+    def _log_sync(self, found: SyncResult) -> None:
         for name in found.new:
             logger.info("Schedule %s is new", name)
         for name in found.changed:

@@ -35,8 +35,6 @@ _left_out: dict[str, Any] = {}  # tasks of the framework that another backend ru
 
 @dataclass(frozen=True, kw_only=True)
 class DeclaredSchedule:
-    """A schedule as the code has it."""
-
     name: str
     task: TaskDefinition
     rhythm: Recurrence
@@ -125,7 +123,6 @@ def register(schedule: DeclaredSchedule) -> None:
 
 
 def declared() -> Mapping[str, DeclaredSchedule]:
-    """Return the schedules that the code declares, by name."""
     return dict(_declared)
 
 

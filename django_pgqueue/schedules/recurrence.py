@@ -56,10 +56,10 @@ class Recurrence:
         if bool(self.cron) == (self.every is not None):
             raise InvalidSchedule("A schedule has either cron='0 9 * * mon-fri' or every=timedelta(hours=1).")
         zone = _zone(self.timezone)
-        if self.every is not None:
-            _check_every(self.every)
-        else:
+        if self.every is None:
             _check_cron(self.cron, zone)
+        elif not isinstance(self.every, dt.timedelta) or not SHORTEST <= self.every <= LONGEST:
+            raise InvalidSchedule(f"every is a timedelta of 1 second to {LONGEST.days} days, not {self.every!r}.")
 
     def next_after(self, instant: dt.datetime, *, known: dt.datetime | None = None) -> dt.datetime:
         """Return the first tick that is later than ``instant``.
@@ -112,6 +112,15 @@ class Recurrence:
                 yield utc
 
 
+def recurrence_of(cron: str, every_seconds: float | None, timezone: str) -> Recurrence:
+    """Return the ticks of a schedule as its row has them; raise InvalidSchedule where they cannot be computed."""
+    try:
+        every = None if every_seconds is None else dt.timedelta(seconds=every_seconds)
+    except (OverflowError, ValueError) as error:
+        raise InvalidSchedule(f"every is {every_seconds!r} seconds, which is no time: {error}.") from error
+    return Recurrence(cron, every, timezone)
+
+
 class _CronClock(CronSim):
     """A cron entry that goes from hour to hour of its clock, also where one is skipped or repeated by half."""
 
@@ -124,11 +133,6 @@ class _CronClock(CronSim):
             if self.dt.hour == 0:
                 break  # another day: month and day come first
         return self.dt != before
-
-
-def _check_every(every: dt.timedelta) -> None:
-    if not isinstance(every, dt.timedelta) or not SHORTEST <= every <= LONGEST:
-        raise InvalidSchedule(f"every is a timedelta of 1 second to {LONGEST.days} days, not {every!r}.")
 
 
 def _check_cron(cron: str, zone: ZoneInfo) -> None:

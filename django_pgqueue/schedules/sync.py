@@ -6,15 +6,12 @@ from the code, and nothing is switched off by an old worker that does not know a
 
 import datetime as dt
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from django.db import Error
-
 from django_pgqueue import registry
 from django_pgqueue.db.connections import Database, QueueConnection
-from django_pgqueue.db.errors import is_locked
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.jobs.serialization import encode
@@ -55,13 +52,16 @@ def sync_schedules(database: QueueConnection) -> SyncResult:
     The phase of an interval and the tick of an entry that is as it was stay. Edits made in the admin stay too.
     """
     wanted, found = declared(), SyncResult()
-    rows = [
-        StoredSchedule._make(row) for row in database.rows(statement("declared_schedules"), {"names": list(wanted)})
-    ]
+    rows = map(StoredSchedule._make, database.rows(statement("declared_schedules"), {"names": list(wanted)}))
     standing = {row.name: row for row in rows}
     found.gone = sorted(set(standing) - set(wanted))
-    found.taken = sorted(row.name for row in rows if row.name in wanted and not row.is_of_code)
-    definitions = dict(_definitions(wanted, found))
+    found.taken = sorted(row.name for row in standing.values() if row.name in wanted and not row.is_of_code)
+    definitions = {}
+    for name, schedule in wanted.items():
+        try:
+            definitions[name] = definition_of(schedule)
+        except InvalidArguments as error:
+            found.wrong[name] = str(error)
     if definitions:
         _write(database, definitions, standing, found)
     if found.gone:
@@ -87,7 +87,8 @@ def _write(
             found.edited.append(row.name)
         else:
             next_at = _next_at(row, before, definition, now)
-            changed.append({**definition, "since": row.since.isoformat(), "next_at": next_at})
+            # change_schedules.sql reads rows of the table's type: it compares this column, and does not write it.
+            changed.append({**definition, "last_at": row.since.isoformat(), "next_at": next_at})
     if new:
         found.new = [name for schedule in new for name in _add(database, schedule)]
     if changed:
@@ -97,22 +98,9 @@ def _write(
 
 def _add(database: QueueConnection, definition: dict[str, Any]) -> list[str]:
     """Add one schedule, unless its name is just being taken by a transaction that is still open."""
-    try:
-        with database.transaction():
-            database.send(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
-            return _names(database, "declare_schedules", {"definitions": json.dumps([definition])})
-    except Error as error:
-        if not is_locked(error):
-            raise
-        return []
-
-
-def _definitions(wanted: Mapping[str, DeclaredSchedule], found: SyncResult) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, schedule in wanted.items():
-        try:
-            yield name, definition_of(schedule)
-        except InvalidArguments as error:
-            found.wrong[name] = str(error)
+    parameters = {"definitions": json.dumps([definition])}
+    sql = statement("declare_schedules")
+    return [name for (name,) in database.rows_unless_locked(sql, parameters, milliseconds=LOCK_MILLISECONDS) or ()]
 
 
 def definition_of(schedule: DeclaredSchedule) -> dict[str, Any]:

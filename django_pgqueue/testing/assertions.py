@@ -2,9 +2,8 @@
 
 import datetime as dt
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from django.db import connections
 from django.db.models.functions import Now
@@ -14,7 +13,6 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.notify import Notification
 from django_pgqueue.jobs.redaction import scrubber, shown
 from django_pgqueue.models import DeadJob, FinishedJob, Job
-from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.states import Status
 from django_pgqueue.stored_values import aware
 from django_pgqueue.testing.connection import is_broken
@@ -23,88 +21,81 @@ from django_pgqueue.testing.selection import AnyTask, checked, names_of, task_of
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
-
 LONGEST_VALUE = 80  # characters; of longer arguments the beginning is shown
-
 MOST_SHOWN = 10
 MOST_COMPARED = 1000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Expected:
-    """The values asked for; None stands for any."""
+class Wanted(TypedDict, total=False):
+    """Arguments of the assertions, as ``assert_enqueued`` documents them."""
 
-    task: TaskDefinition | None
-    call: tuple[Any, Any] | None  # positional and keyword arguments, as JSON has them
+    args: Sequence[Any] | None
+    kwargs: Mapping[str, Any] | None
     queue: str | None
     run_at: dt.datetime | dt.timedelta | None
-    tolerance: dt.timedelta
+    tolerance: float | dt.timedelta
     priority: int | None
     unique_key: str | None
 
-    @classmethod
-    def of(
-        cls,
-        task: AnyTask | None,
+
+class Expected:
+    """The values asked for; None stands for any."""
+
+    def __init__(
+        self,
+        task: AnyTask | None = None,
         *,
-        args: Sequence[Any] | None,
-        kwargs: Mapping[str, Any] | None,
-        queue: str | None,
-        run_at: dt.datetime | dt.timedelta | None,
-        tolerance: float | dt.timedelta,
-        priority: int | None,
-        unique_key: str | None,
-    ) -> "Expected":
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        queue: str | None = None,
+        run_at: dt.datetime | dt.timedelta | None = None,
+        tolerance: float | dt.timedelta = 1,
+        priority: int | None = None,
+        unique_key: str | None = None,
+    ) -> None:
         if isinstance(args, str) or not isinstance(args, Sequence | None) or not isinstance(kwargs, Mapping | None):
             raise TypeError(f"args is a tuple or list and kwargs a dict, as in args=(1,), not {args!r} and {kwargs!r}.")
         is_given = args is not None or kwargs is not None
-        return cls(
-            task=None if task is None else task_of(task),
-            call=(as_json(list(args or ())), as_json(dict(kwargs or {}))) if is_given else None,
-            queue=queue,
-            run_at=None if run_at is None else checked("run_at", run_at),
-            tolerance=tolerance if isinstance(tolerance, dt.timedelta) else dt.timedelta(seconds=tolerance),
-            priority=priority,
-            unique_key=unique_key,
-        )
+        columns = {"queue": queue, "priority": priority, "unique_key": unique_key}
+        self.task = None if task is None else task_of(task)
+        self.call = (as_json(list(args or ())), as_json(dict(kwargs or {}))) if is_given else None
+        self.columns = {name: value for name, value in columns.items() if value is not None}
+        self.run_at = None if run_at is None else checked("run_at", run_at)
+        self.tolerance = tolerance if isinstance(tolerance, dt.timedelta) else dt.timedelta(seconds=tolerance)
 
     def conditions(self) -> dict[str, Any]:
-        given = {"queue": self.queue, "priority": self.priority, "unique_key": self.unique_key}
-        found = {name: value for name, value in given.items() if value is not None}
-        return found if self.task is None else {"task__in": names_of(self.task), **found}
+        return self.columns if self.task is None else {"task__in": names_of(self.task), **self.columns}
 
     def is_other_task(self, job: Job) -> bool:
         return self.task is not None and job.task not in names_of(self.task)
 
     def differences(self, job: Job) -> list[str]:
-        return list(self._differences(job))
-
-    def _differences(self, job: Job) -> Iterator[str]:
+        found = []
         if self.is_other_task(job):
-            yield "of another task"
+            found.append("of another task")
         elif self.call is not None and self._bound(*self.call) != self._bound(job.args, job.kwargs):
-            yield "with other arguments"
-        for name in ("queue", "priority", "unique_key"):
-            wanted, there = getattr(self, name), getattr(job, name)
-            if wanted is not None and wanted != there:
-                yield f"with {name}={there!r}"
-        if self.run_at is not None and abs(aware(job.run_at) - self._due(job, self.run_at)) > self.tolerance:
-            yield f"due {_due_in_words(job, is_instant=isinstance(self.run_at, dt.datetime))}"
+            found.append("with other arguments")
+        there = {name: getattr(job, name) for name in self.columns}
+        found += [f"with {name}={there[name]!r}" for name, wanted in self.columns.items() if there[name] != wanted]
+        if self.run_at is not None:
+            due = aware(job.enqueued_at) + self.run_at if isinstance(self.run_at, dt.timedelta) else self.run_at
+            if abs(aware(job.run_at) - due) > self.tolerance:
+                found.append(f"due {_due_in_words(job, is_instant=isinstance(self.run_at, dt.datetime))}")
+        return found
 
     def show(self, job: Job) -> str:
         return show(job, is_instant=isinstance(self.run_at, dt.datetime))
 
     def __str__(self) -> str:
-        call = None
-        if self.call is not None:
-            call = f"called with {_call('', *(shown(self.task, *self.call) if self.task else self.call))}"
+        call = self.call and (shown(self.task, *self.call) if self.task else self.call)
+        queue, priority, unique_key = map(self.columns.get, ("queue", "priority", "unique_key"))
         words = [
             f"of {self.task.name}" if self.task else None,
-            call,
-            None if self.queue is None else f"on {self.queue!r}",
+            f"called with {_call('', *call)}" if call else None,
+            None if queue is None else f"on {queue!r}",
             None if self.run_at is None else f"due {_moment(self.run_at)}",
-            None if self.priority is None else f"with priority {self.priority}",
-            None if self.unique_key is None else f"with unique key {self.unique_key!r}",
+            None if priority is None else f"with priority {priority}",
+            None if unique_key is None else f"with unique key {unique_key!r}",
         ]
         told = ", ".join(filter(None, words)) or "of any task"
         return scrubber(self.task, *self.call)(told) if self.task and self.call else told
@@ -118,9 +109,6 @@ class Expected:
             return args, kwargs
         bound.apply_defaults()
         return {name: as_json(value) for name, value in bound.arguments.items()}
-
-    def _due(self, job: Job, run_at: dt.datetime | dt.timedelta) -> dt.datetime:
-        return aware(job.enqueued_at) + run_at if isinstance(run_at, dt.timedelta) else run_at
 
 
 def show(job: Job, *, is_instant: bool = False) -> str:
@@ -184,44 +172,14 @@ TO_RUN = (Status.SCHEDULED, Status.QUEUED, Status.WAITING)
 
 @overload
 def assert_enqueued(
-    task: AnyTask | None = None,
-    *,
-    args: Sequence[Any] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    queue: str | None = None,
-    run_at: dt.datetime | dt.timedelta | None = None,
-    tolerance: float | dt.timedelta = 1,
-    priority: int | None = None,
-    unique_key: str | None = None,
-    count: None = None,
-    database: str | None = None,
+    task: AnyTask | None = None, *, count: None = None, database: str | None = None, **wanted: Unpack[Wanted]
 ) -> Job: ...
 @overload
 def assert_enqueued(
-    task: AnyTask | None = None,
-    *,
-    args: Sequence[Any] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    queue: str | None = None,
-    run_at: dt.datetime | dt.timedelta | None = None,
-    tolerance: float | dt.timedelta = 1,
-    priority: int | None = None,
-    unique_key: str | None = None,
-    count: int,
-    database: str | None = None,
+    task: AnyTask | None = None, *, count: int, database: str | None = None, **wanted: Unpack[Wanted]
 ) -> list[Job]: ...
 def assert_enqueued(
-    task: AnyTask | None = None,
-    *,
-    args: Sequence[Any] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    queue: str | None = None,
-    run_at: dt.datetime | dt.timedelta | None = None,
-    tolerance: float | dt.timedelta = 1,
-    priority: int | None = None,
-    unique_key: str | None = None,
-    count: int | None = None,
-    database: str | None = None,
+    task: AnyTask | None = None, *, count: int | None = None, database: str | None = None, **wanted: Unpack[Wanted]
 ) -> Job | list[Job]:
     """Assert that a job like this is there and still to run. What is not given is not compared.
 
@@ -249,38 +207,19 @@ def assert_enqueued(
         UnknownTask: no task has this name.
     """
     __tracebackhide__ = True
-    expected = Expected.of(
-        task,
-        args=args,
-        kwargs=kwargs,
-        queue=queue,
-        run_at=run_at,
-        tolerance=tolerance,
-        priority=priority,
-        unique_key=unique_key,
-    )
+    _check_names("assert_enqueued", wanted, also=("count", "database"))
+    expected = Expected(task, **wanted)
     alias = database or conf.database
     found = _found(alias, expected)
     if count is None and found:
         return found[0]
     if count is not None and len(found) == count:
         return found
-    wanted = "No job is to run" if count is None else f"{_jobs(len(found))} to run, not {count},"
-    raise AssertionError("\n".join([f"{wanted} that is {expected}.", *_instead(alias, expected, found)]))
+    head = "No job is to run" if count is None else f"{_jobs(len(found))} to run, not {count},"
+    raise AssertionError("\n".join([f"{head} that is {expected}.", *_instead(alias, expected, found)]))
 
 
-def refute_enqueued(
-    task: AnyTask | None = None,
-    *,
-    args: Sequence[Any] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    queue: str | None = None,
-    run_at: dt.datetime | dt.timedelta | None = None,
-    tolerance: float | dt.timedelta = 1,
-    priority: int | None = None,
-    unique_key: str | None = None,
-    database: str | None = None,
-) -> None:
+def refute_enqueued(task: AnyTask | None = None, *, database: str | None = None, **wanted: Unpack[Wanted]) -> None:
     """Assert that no job like this is there and still to run; see ``assert_enqueued``.
 
     Raises:
@@ -288,19 +227,18 @@ def refute_enqueued(
         UnknownTask: no task has this name.
     """
     __tracebackhide__ = True
-    expected = Expected.of(
-        task,
-        args=args,
-        kwargs=kwargs,
-        queue=queue,
-        run_at=run_at,
-        tolerance=tolerance,
-        priority=priority,
-        unique_key=unique_key,
-    )
+    _check_names("refute_enqueued", wanted, also=("database",))
+    expected = Expected(task, **wanted)
     if found := _found(database or conf.database, expected):
         lines = listed([f"  {expected.show(job)}" for job in found])
         raise AssertionError("\n".join([f"{_jobs(len(found))} to run that should not be: {expected}.", *lines]))
+
+
+def _check_names(name: str, given: Iterable[str], *, also: Sequence[str]) -> None:
+    __tracebackhide__ = True
+    if unknown := sorted({*given} - {*Wanted.__annotations__}):
+        known = ", ".join(["task", *Wanted.__annotations__, *also])
+        raise TypeError(f"{name}() has no argument {', '.join(unknown)}; it takes {known}.")
 
 
 def to_run(alias: str) -> "QuerySet[Job]":
@@ -357,14 +295,7 @@ def _jobs(number: int) -> str:
     return "A job is" if number == 1 else f"{number} jobs are"
 
 
-def many(number: int) -> str:
-    """Return how many jobs there are, in words."""
-    return "a job" if number == 1 else f"{number} jobs"
-
-
 # Jobs left behind
-
-Ids = Collection[int]
 
 
 def due_jobs() -> list[Job]:
@@ -374,10 +305,11 @@ def due_jobs() -> list[Job]:
     return list(to_run(conf.database).filter(run_at__lte=Now()))
 
 
-def complaint(before: Ids) -> str:
+def complaint(before: Collection[int]) -> str:
     """Return what is to be said about jobs that are due and were not among these; nothing where there are none."""
     left = [job for job in due_jobs() if job.pk not in before]
     if not left:
         return ""
-    head = f"The test has left {many(len(left))} behind to run now. Run them, or mark the test with pgqueue_leftovers:"
+    jobs = "a job" if len(left) == 1 else f"{len(left)} jobs"
+    head = f"The test has left {jobs} behind to run now. Run them, or mark the test with pgqueue_leftovers:"
     return "\n".join([head, *listed([f"  {show(job)}" for job in left])])

@@ -9,7 +9,6 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.pq import TransactionStatus
 
 from django_pgqueue.db.connections import CallerConnection, Parameters, PendingResult, QueueConnection, Row
-from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import ConfigurationError
 
 
@@ -22,14 +21,14 @@ class TestConnection(CallerConnection, QueueConnection):
     __test__ = False  # for pytest, which takes the name for that of a test
 
     @contextlib.contextmanager
-    def transaction(self, *, commits: bool = False) -> Iterator[None]:  # noqa: ARG002 - a worker's has it
+    def transaction(
+        self,
+        *,
+        commits: bool = False,  # noqa: ARG002 - a worker's has it
+        lock_milliseconds: int | None = None,  # noqa: ARG002 - no other session holds a lock, and it would stay set
+    ) -> Iterator[None]:
         with transaction.atomic(using=self.alias):
             yield
-
-    def rows(self, sql: str, parameters: Parameters) -> list[Row]:
-        if sql == statement("lock_timeout"):
-            return []  # it would be left behind in the test's transaction; and no other session holds a lock
-        return super().rows(sql, parameters)
 
     def send(self, sql: str, parameters: Parameters) -> PendingResult:
         return FetchedRows(self.rows(sql, parameters))

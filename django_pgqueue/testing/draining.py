@@ -1,17 +1,26 @@
 """Run jobs in a test, one after the other, in the order in which a worker with one slot would start them."""
 
 import datetime as dt
+import functools
+import math
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
 from django_pgqueue.conf import conf
+from django_pgqueue.flow.queue_limits import send_limits
+from django_pgqueue.schedules.enqueuer import fire_due
+from django_pgqueue.schedules.sync import sync_schedules
+from django_pgqueue.stored_values import aware
+from django_pgqueue.testing.assertions import to_run
 from django_pgqueue.testing.connection import must_be_migrated
-from django_pgqueue.testing.run import Report, Work, raise_error
-from django_pgqueue.testing.selection import AnyTask, Selection
-from django_pgqueue.testing.time import Clock, travel
+from django_pgqueue.testing.run import MOST_RUNS, EndlessJobs, Report, Work
+from django_pgqueue.testing.selection import AnyTask, Selection, checked
+from django_pgqueue.testing.time import Clock
 
 __unittest = True  # unittest leaves the frames of such modules out of its tracebacks
+
+MOST_MOVES = 10 * MOST_RUNS
 
 
 class Mover(Protocol):
@@ -51,7 +60,8 @@ def run_jobs(
         The report of all runs.
 
     Raises:
-        EndlessJobs: there were more than 1,000 runs beyond the jobs that were there.
+        EndlessJobs: there were more than 1,000 runs beyond the jobs that were there, or time was moved too often.
+        ValueError: errors or limit is another value, or until is over, or naive while USE_TZ is on.
         UnknownTask: a job has a task that this code does not know, where errors are raised.
         ConfigurationError: the clock of the connection cannot be moved, or the tables were made without migrations.
     """
@@ -62,14 +72,59 @@ def run_jobs(
         raise ValueError(f"limit is a whole number of 1 or more, or None, not {limit!r}.")
     alias = database or conf.database
     must_be_migrated(alias)
-    work = Work(
-        alias,
-        Selection.of(queue, task),
-        limit=limit,
-        handle_error=raise_error if errors == "raise" else None,
-    )
+    work = Work(alias, Selection.of(queue, task), limit=limit, raises=errors == "raise")
     if until is None:
         work.run_due()
     else:
-        travel(work, Clock(alias), until, clock_of_python=clock, fires=schedules)
-    return Report(tuple(work.runs))
+        _travel(work, until, clock, with_schedules=schedules)
+    return Report(work.runs)
+
+
+# Moving to the next due job
+
+
+def _travel(work: Work, until: dt.datetime | dt.timedelta, mover: Mover | None, *, with_schedules: bool) -> None:
+    """Run what is due until then."""
+    __tracebackhide__ = True
+    clock = Clock(work.alias)
+    now = clock.now()
+    end = _end(until, now)
+    with clock.stopped(now):
+        if with_schedules:
+            sync_schedules(work.database)
+        for _ in range(MOST_MOVES):
+            work.now = now = clock.now()
+            if mover is not None:
+                work.python_clock = functools.partial(mover, now)
+            tick = _fire(work) if with_schedules else None
+            work.run_due()
+            following = None if work.is_done else _next(work, now, tick)
+            if following is None or following > end:
+                return
+            clock.set(following)
+    raise EndlessJobs(f"run_jobs() has moved the time {MOST_MOVES:,} times, up to {now}. Give it an earlier until=.")
+
+
+def _end(until: dt.datetime | dt.timedelta, now: dt.datetime) -> dt.datetime:
+    given = checked("until", until)
+    end: dt.datetime = now + given if isinstance(given, dt.timedelta) else given
+    if end < now:
+        raise ValueError(f"until is {end}, which is over: the database says {now}. Time only goes forward.")
+    return end
+
+
+def _fire(work: Work) -> float | None:
+    """Make jobs of the ticks that are due; return the seconds until the next one, if there is one."""
+    for _ in range(MOST_RUNS):
+        seconds = fire_due(work.database, known=work.wanted.schedules()).next_seconds
+        if seconds != 0:
+            return seconds
+    return None
+
+
+def _next(work: Work, now: dt.datetime, tick: float | None) -> dt.datetime | None:
+    _, pause_seconds = send_limits(work.database).read()
+    seconds = [pause_seconds, *work.token_seconds(), math.inf if tick is None else tick]
+    found = [now + dt.timedelta(seconds=each) for each in seconds if 0 < each < math.inf]
+    found += [aware(job.run_at) for job in to_run(work.alias).filter(run_at__gt=now).order_by("run_at")[:1]]
+    return min(found, default=None)

@@ -16,7 +16,7 @@ from django_pgqueue.exceptions import JobFailed
 from django_pgqueue.jobs.context import current_job
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.testing.connection import is_of_test
-from django_pgqueue.testing.run import Work, raise_error, work_under_way
+from django_pgqueue.testing.run import Work, work_under_way
 from django_pgqueue.testing.selection import Selection
 
 __unittest = True
@@ -27,15 +27,15 @@ def run_soon(alias: str, ids: Collection[int]) -> None:
 
     Jobs of a worker's leave theirs to the workers.
     """
-    if (work := work_under_way()) is not None:
+    if (work := work_under_way.get()) is not None:
         work.also(alias, ids)
     elif current_job() is None:
         _after_commit(connections[alias], ids)
 
 
 def _run(alias: str, ids: Collection[int]) -> None:
-    handle_error = raise_error if conf.immediate_errors == "raise" else None  # what has failed is logged in any case
-    Work(alias, Selection(QueueSelector(), ids=set(ids)), handle_error=handle_error).run_due()
+    raises = conf.immediate_errors == "raise"  # what has failed is logged in any case
+    Work(alias, Selection(QueueSelector(), ids=set(ids)), raises=raises).run_due()
 
 
 def _after_commit(connection: BaseDatabaseWrapper, ids: Collection[int]) -> None:

@@ -7,11 +7,10 @@ import datetime as dt
 import json
 import logging
 import sys
-import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from asgiref.sync import async_to_sync
 from django.db import Error, connections, transaction
@@ -52,21 +51,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_pgqueue.jobs")
 
-
 SUCCEEDED, RETRIED, DIED, RELEASED = "succeeded", "retried", "died", "released"
-WORDS = {
-    Fate.SUCCEEDED: SUCCEEDED,
-    Fate.REPEATED: SUCCEEDED,
-    Fate.RECORDED: SUCCEEDED,
-    Fate.RETRIED: RETRIED,
-    Fate.DIED: DIED,
-    Fate.RELEASED: RELEASED,
-}
 
 MOST_RUNS = 1000  # beyond the jobs there to begin with; more, without a limit, are taken for a chain without an end
-
 ROUNDING_SECONDS = 0.00001  # a token that comes in fractions of a second is whole by then
-
 WORKER = 1  # stands for the id of the worker process; none is registered
 
 
@@ -100,7 +88,7 @@ class Run:
 
     @classmethod
     def of(cls, outcome: Outcome, error: BaseException | None, at: dt.datetime | None) -> Self:
-        job, word = outcome.job, WORDS[outcome.fate]
+        job, word = outcome.job, SUCCEEDED if outcome.fate is Fate.REPEATED else outcome.fate.word
         return cls(
             id=job.id,
             task=job.task,
@@ -120,24 +108,17 @@ class Run:
         return f"job {self.id} ({self.task}) attempt {self.attempt}: {fate}{again}"
 
 
-@dataclass(frozen=True, slots=True)
-class Report(Sequence[Run]):
+class Report(tuple[Run, ...]):
     """All runs, in the order in which they were made."""
 
-    runs: tuple[Run, ...] = ()
+    __slots__ = ()
 
-    @overload
-    def __getitem__(self, index: int) -> Run: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Run]: ...
-    def __getitem__(self, index: int | slice) -> Run | Sequence[Run]:
-        return self.runs[index]
+    def __repr__(self) -> str:
+        return f"Report({super().__repr__()})"
 
-    def __len__(self) -> int:
-        return len(self.runs)
-
-    def __iter__(self) -> Iterator[Run]:
-        return iter(self.runs)
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        return tuple(self)
 
     @property
     def succeeded(self) -> list[Run]:
@@ -167,17 +148,20 @@ class Report(Sequence[Run]):
         return [run.error for run in self.failed if run.error is not None]
 
     def __str__(self) -> str:
-        counts = Counter(run.outcome for run in self.runs)
+        counts = Counter(run.outcome for run in self)
         head = ", ".join(f"{number} {word}" for word, number in counts.items()) or "nothing was run"
-        return "\n".join([head, *map(str, self.runs)])
+        return "\n".join([head, *map(str, self)])
 
     def _those(self, *outcomes: str) -> list[Run]:
-        return [run for run in self.runs if run.outcome in outcomes]
+        return [run for run in self if run.outcome in outcomes]
 
 
 # Errors
 
 DELIBERATE = {Reason.EXPIRED, Reason.KILLED}
+
+OF_JOBS = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError, JobInterrupted)
+"""Exceptions of a job. Others go up: Ctrl-C, or what a test framework ends the test with."""
 
 
 class EndlessJobs(PgQueueError):  # noqa: N818 - the name says what is wrong
@@ -188,9 +172,9 @@ def raise_error(outcome: Outcome, error: BaseException | None, run: Run) -> None
     """Raise what a run has failed with, if it has; what a job decides itself is no failure."""
     if outcome.fate is Fate.RELEASED and error is None:
         registry.get(run.task)  # it was given back because its task is unknown
-    if outcome.fate not in (Fate.RETRIED, Fate.DIED) and (error is None or _decides(error)):
-        return
-    if (error is not None and _decides(error)) or outcome.reason in DELIBERATE:
+    has_failed = error is not None or outcome.fate in (Fate.RETRIED, Fate.DIED)
+    decides = isinstance(error, JobControl) and not isinstance(error, ResultRefused)
+    if not has_failed or decides or outcome.reason in DELIBERATE:
         return
     if error is None:
         told = outcome.error or {}
@@ -199,20 +183,7 @@ def raise_error(outcome: Outcome, error: BaseException | None, run: Run) -> None
     raise error
 
 
-def goes_up(error: BaseException | None) -> bool:
-    """Whether an exception is none of a job's: Ctrl-C, or what a test framework ends the test with."""
-    of_jobs = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError, JobInterrupted)
-    return error is not None and not isinstance(error, of_jobs)
-
-
-def _decides(error: BaseException) -> bool:
-    return isinstance(error, JobControl) and not isinstance(error, ResultRefused)
-
-
 # Running one job
-
-
-AnyTask = TaskDefinition
 
 
 class RunResult(NamedTuple):
@@ -222,7 +193,7 @@ class RunResult(NamedTuple):
     error: BaseException | None
 
 
-def perform(task: AnyTask, job: ClaimedJob, current: CurrentJob) -> RunResult:
+def perform(task: TaskDefinition, job: ClaimedJob, current: CurrentJob) -> RunResult:
     """Run a job as a slot of a worker does, then what it has left for after its commit.
 
     In a test's transaction a handler that breaks it is rolled back as a whole, so that the test can go on; any other
@@ -245,9 +216,7 @@ def perform(task: AnyTask, job: ClaimedJob, current: CurrentJob) -> RunResult:
 
 
 class _ThreadInterrupts(ThreadInterrupts):
-    """Interrupts that keep what a run raises: ``leave()`` is called inside the ``except``."""
-
-    raised: BaseException | None = None
+    raised: BaseException | None = None  # by the run; ``leave()`` is called while that is handled
 
     def leave(self) -> None:
         super().leave()
@@ -255,22 +224,20 @@ class _ThreadInterrupts(ThreadInterrupts):
 
 
 class _LaneInterrupts(LaneInterrupts):
-    """The same for ``async def`` tasks, for which ``leave()`` is called in a ``finally``."""
-
-    raised: BaseException | None = None
+    raised: BaseException | None = None  # likewise
 
     def leave(self) -> None:
         super().leave()
         self.raised = sys.exception() or self.raised
 
 
-def _call(task: AnyTask, job: ClaimedJob, current: CurrentJob) -> RunResult:
+def _call(task: TaskDefinition, job: ClaimedJob, current: CurrentJob) -> RunResult:
     interrupts = _ThreadInterrupts()
     outcome = run(task, job, current, interrupts)
     return RunResult(outcome, interrupts.raised)
 
 
-def _call_async(task: AnyTask, job: ClaimedJob, current: CurrentJob) -> RunResult:
+def _call_async(task: TaskDefinition, job: ClaimedJob, current: CurrentJob) -> RunResult:
     """Run it in an event loop of its own; the sync code that it calls, as the ORM, comes back to this thread."""
 
     async def perform() -> RunResult:
@@ -320,16 +287,14 @@ def _run_hooks(connection: BaseDatabaseWrapper, number: int) -> None:
 
 __unittest = True
 
-
-Handler = Callable[[Outcome, BaseException | None, Run], None]
+work_under_way: contextvars.ContextVar["Work | None"] = contextvars.ContextVar("work_under_way", default=None)
+"""What is running jobs around this code, if anything is."""
 
 
 class Work:
     """Jobs that are being run, one at a time."""
 
-    def __init__(
-        self, alias: str, wanted: Selection, *, limit: int | None = None, handle_error: Handler | None
-    ) -> None:
+    def __init__(self, alias: str, wanted: Selection, *, limit: int | None = None, raises: bool) -> None:
         self.alias = alias
         self.wanted = wanted
         self.limit = limit  # None: all there are, up to a bound
@@ -337,7 +302,7 @@ class Work:
         self.now: dt.datetime | None = None  # the moment to which time was moved; None: it was not
         self.python_clock: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
         self.database = TestConnection(alias)
-        self._handle_error = handle_error  # called after each run, once its outcome is written; may raise
+        self._raises = raises  # the error of a run that failed, once its outcome is written
         self._most = MOST_RUNS + to_run(alias).count()
         self._shut: dict[str, float] = {}  # queues that let nothing in, and the seconds until they have a token
 
@@ -352,12 +317,15 @@ class Work:
     def run_due(self) -> None:
         __tracebackhide__ = True
         self._shut.clear()
-        with under_way(self):
+        before = work_under_way.set(self)
+        try:
             while not self.is_done and (job := self._claim()):
                 self._run(job)
                 self._shut.clear()
                 if self.limit is None and len(self.runs) > self._most:
                     raise EndlessJobs(self._too_many())
+        finally:
+            work_under_way.reset(before)
         expire(self.database)
 
     def token_seconds(self) -> list[float]:
@@ -430,10 +398,10 @@ class Work:
         report_all([outcome], stale=())
         run = Run.of(outcome, error, self.now)
         self.runs.append(run)
-        if error is not None and goes_up(error):
+        if error is not None and not isinstance(error, OF_JOBS):
             raise error
-        if self._handle_error:
-            self._handle_error(outcome, error, run)
+        if self._raises:
+            raise_error(outcome, error, run)
 
     def _perform(self, job: ClaimedJob, current: CurrentJob) -> RunResult:
         if job.has_expired:
@@ -464,25 +432,3 @@ class Work:
             f"run_jobs() has made {len(self.runs):,} runs and there are still jobs to run, which looks like a chain "
             f"without an end: {often}. Give it a limit=, or an earlier until=, to leave some of them."
         )
-
-
-class _UnderWay(threading.local):
-    work: Work | None = None
-
-
-_under_way = _UnderWay()
-
-
-@contextlib.contextmanager
-def under_way(work: Work) -> Iterator[None]:
-    """Let others of this thread know that jobs are being run."""
-    before, _under_way.work = _under_way.work, work
-    try:
-        yield
-    finally:
-        _under_way.work = before
-
-
-def work_under_way() -> Work | None:
-    """Return what is running jobs in this thread, if anything is."""
-    return _under_way.work

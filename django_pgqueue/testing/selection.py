@@ -60,9 +60,6 @@ def names_of(task: TaskDefinition) -> tuple[str, ...]:
     return (task.name, *task.aliases)
 
 
-# Instants
-
-
 def checked(name: str, given: Any) -> Any:
     """Return a timedelta, or a datetime made aware; raise TypeError for others, ValueError for naive ones if USE_TZ."""
     if isinstance(given, dt.timedelta):

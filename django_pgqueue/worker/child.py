@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -18,7 +17,7 @@ from django.apps import apps
 from django.db import connections
 
 from django_pgqueue.jobs.stats import ProcessCounters
-from django_pgqueue.worker.logging_setup import configure
+from django_pgqueue.worker.config import WorkerConfig, configure_logging
 from django_pgqueue.worker.shared_state import SharedState
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -30,24 +29,26 @@ SWITCH_SECONDS = 0.0005
 """Maximum wait of a thread that wakes, as the consumer's, for one that computes: a tenth of Python's default."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChildConfig:
-    """Parameters of a child."""
+def main(
+    plan: WorkerConfig,
+    worker_id: int,
+    orders: Connection,
+    shared: SharedState,
+    meter: ProcessCounters | None,
+    *,
+    databases: dict[str, str],
+    is_careful: bool,
+) -> None:
+    """Run one worker process; the target of ``multiprocessing.Process``.
 
-    worker_id: int
-    queues: tuple[str, ...]
-    concurrency: int
-    verbosity: int
-    databases: dict[str, str] = field(default_factory=dict)  # alias -> NAME, which a test runner may have changed
-    is_careful: bool = False  # it claims one job at a time at first: the process before it ended by an error
-
-
-def main(brief: ChildConfig, orders: Connection, shared: SharedState, meter: ProcessCounters | None = None) -> None:
-    """Run one worker process; the target of ``multiprocessing.Process``."""
+    Args:
+        databases: the NAME of each alias, which a test runner may have changed.
+        is_careful: claim one job at a time at first: the process before this one ended by an error.
+    """
     if not apps.ready:
         django.setup()
-    configure(brief.verbosity)
-    for alias, name in brief.databases.items():
+    configure_logging(plan.verbosity)
+    for alias, name in databases.items():
         connections.settings[alias]["NAME"] = name
     from django_pgqueue.worker.cleanup import disown, watch_connections  # noqa: PLC0415
     from django_pgqueue.worker.consumer import Consumer  # noqa: PLC0415 - needs django.setup()
@@ -57,8 +58,8 @@ def main(brief: ChildConfig, orders: Connection, shared: SharedState, meter: Pro
     sys.setswitchinterval(SWITCH_SECONDS)
     watch_connections()
     outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    slots = Slots(brief.concurrency, shared, outbox)
-    consumer = Consumer(brief.worker_id, brief.queues, slots, shared, meter, is_careful=brief.is_careful)
+    slots = Slots(plan.concurrency, shared, outbox)
+    consumer = Consumer(worker_id, plan.queues, slots, shared, meter, is_careful=is_careful)
     if meter:
         on_enqueued(meter.enqueued)
         os.register_at_fork(after_in_child=meter.disown)

@@ -56,9 +56,7 @@ def tidy(slot_caches: Iterable[BaseCache] = ()) -> None:
     transaction, or that has failed, is closed instead.
     """
     if _opened.connections:
-        for connection in list(_opened.connections):
-            if connection.connection is not None:
-                _guarded(_tidy_connection, connection)
+        _for_each_open(_tidy_connection)
     for cache in slot_caches:
         with contextlib.suppress(Exception):  # whatever a cache server does, the job is done
             cache.close()
@@ -98,29 +96,22 @@ def is_tidy(connection: BaseDatabaseWrapper) -> bool:
 
 def check_connections() -> None:
     """Close connections that have died while this thread was idle; the next job opens them anew."""
-    for connection in list(_opened.connections):
-        if connection.connection is not None:
-            _guarded(_check_connection, connection)
+    _for_each_open(_discard_if_useless)
 
 
 def drop_connections() -> None:
     """Close what this thread has open: after an interruption the state of a connection is unknown."""
+    _for_each_open(_discard)
+
+
+def _for_each_open(function: Callable[[BaseDatabaseWrapper], None]) -> None:
     for connection in list(_opened.connections):
-        if connection.connection is not None:
-            _guarded(_discard, connection)
-
-
-def _guarded(function: Callable[[BaseDatabaseWrapper], None], connection: BaseDatabaseWrapper) -> None:
-    try:
-        function(connection)
-    except Exception:
-        logger.exception("The connection %r of a slot cannot be tidied up; it is forgotten", connection.alias)
-        _forget(connection)
-
-
-def _check_connection(connection: BaseDatabaseWrapper) -> None:
-    if not _is_useful(connection):
-        _discard(connection)
+        try:
+            if connection.connection is not None:
+                function(connection)
+        except Exception:
+            logger.exception("The connection %r of a slot cannot be tidied up; it is forgotten", connection.alias)
+            _forget(connection)
 
 
 def _note(connection: BaseDatabaseWrapper, **_: Any) -> None:
@@ -152,6 +143,11 @@ def _is_useful(connection: BaseDatabaseWrapper) -> bool:
         return connection.is_usable()
     with impatience(beneath, CHECK_SECONDS):
         return connection.is_usable() and not only_reads(beneath)
+
+
+def _discard_if_useless(connection: BaseDatabaseWrapper) -> None:
+    if not _is_useful(connection):
+        _discard(connection)
 
 
 def _discard(connection: BaseDatabaseWrapper) -> None:

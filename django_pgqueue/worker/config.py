@@ -1,48 +1,54 @@
-"""Plan of one worker command, made from its options."""
+"""Plan of one worker command, made from its options, and its log where the project has configured none."""
 
+import logging
 from dataclasses import dataclass
 
 from django_pgqueue.jobs.queue_selector import QueueSelector
 
+FORMAT = "%(asctime)s %(levelname)-7s [%(process)d] %(message)s"
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """Plan of one worker command; validated by the command before anything starts.
+    """Plan of one worker command; validated by the command before anything starts."""
 
-    Args:
-        queues: served in this order, as ``QueueSelector`` takes them; empty means all.
-        processes: 1 or more.
-        concurrency: jobs at once in each process, 1 or more.
-        max_jobs: number of finished jobs after which a process is replaced, about; 0 never.
-        max_memory_mb: resident memory in MiB above which a process is replaced; 0 never.
-        drain: end when nothing is left to do.
-        shutdown_timeout_seconds: how long running jobs may go on after SIGTERM.
-        listen: whether to LISTEN; without it, or behind a pooler, workers poll.
-        name: shown beside host and pid.
-        verbosity: Django's; what the children log.
-        health_port: where to answer probes over HTTP; 0 nowhere.
-        health_file: rewritten once a second while the command is alive; empty: none.
-        health_max_age: seconds for which a job may wait that could run, before the command is unready; 0 any.
-        metrics_port: where to answer with metrics; 0 nowhere.
-    """
-
-    queues: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()  # served in this order, as ``QueueSelector`` takes them; empty means all
     processes: int = 1
-    concurrency: int = 8
-    max_jobs: int = 0
-    max_memory_mb: int = 0
-    drain: bool = False
-    shutdown_timeout_seconds: float = 25.0
-    listen: bool = True
-    name: str = ""
-    verbosity: int = 1
-    health_port: int = 0
+    concurrency: int = 8  # jobs at once in each process
+    max_jobs: int = 0  # number of finished jobs after which a process is replaced, about; 0: never
+    max_memory_mb: int = 0  # resident memory in MiB above which a process is replaced; 0: never
+    drain: bool = False  # end when nothing is left to do
+    shutdown_timeout_seconds: float = 25.0  # for which running jobs may go on after SIGTERM
+    listen: bool = True  # without LISTEN, or behind a pooler, workers poll
+    name: str = ""  # shown beside host and pid
+    verbosity: int = 1  # Django's; what the children log
+    health_port: int = 0  # where to answer probes over HTTP; 0: nowhere
     health_host: str = "127.0.0.1"
-    health_file: str = ""
-    health_max_age: float = 0.0
-    metrics_port: int = 0
+    health_file: str = ""  # rewritten once a second while the command is alive; empty: none
+    health_max_age: float = 0.0  # maximum wait in seconds of a job that could run, for a ready command; 0: any
+    metrics_port: int = 0  # where to answer with metrics; 0: nowhere
     metrics_host: str = "127.0.0.1"
 
     @property
     def served(self) -> QueueSelector:
         return QueueSelector.of(self.queues)
+
+
+def configure_logging(verbosity: int) -> None:
+    """Send the worker's log to stderr, unless the project handles the logger ``django_pgqueue`` already.
+
+    What psycopg says of a pipeline that breaks is not printed by Python's last resort: the worker says so itself.
+
+    Args:
+        verbosity: Django's. 0: trouble only. 1: starts and ends of processes too. 2: each job too. 3: everything.
+    """
+    logging.getLogger("psycopg").addHandler(logging.NullHandler())
+    ours = logging.getLogger("django_pgqueue")
+    if ours.hasHandlers():
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(FORMAT))
+    ours.addHandler(handler)
+    ours.setLevel(logging.DEBUG if verbosity > 2 else logging.INFO)  # noqa: PLR2004 - as the docstring says
+    logging.getLogger("django_pgqueue.worker").setLevel(logging.WARNING if verbosity == 0 else logging.NOTSET)
+    logging.getLogger("django_pgqueue.jobs").setLevel(logging.NOTSET if verbosity > 1 else logging.WARNING)

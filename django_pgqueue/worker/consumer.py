@@ -18,7 +18,7 @@ from django.db import Error
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.errors import is_of_connection, is_refusal, is_transient
-from django_pgqueue.db.notify import notify_waiters, queue_payload, send_or_warn
+from django_pgqueue.db.notify import announce_queues, notify_waiters
 from django_pgqueue.flow.queue_limits import PendingLimits
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import Claim
@@ -29,7 +29,8 @@ from django_pgqueue.maintenance.queue_rows import register_queue
 from django_pgqueue.records import EXPIRED, ClaimedJob, Fate, Outcome, Receipt
 from django_pgqueue.states import Reason
 from django_pgqueue.worker.database_backoff import DatabaseBackoff
-from django_pgqueue.worker.in_flight import APART_SECONDS, CAREFUL_SECONDS, Held, InFlight, Isolation, in_place_of
+from django_pgqueue.worker.in_flight import Held, InFlight, in_place_of
+from django_pgqueue.worker.isolation import APART_SECONDS, CAREFUL_SECONDS, Isolation
 from django_pgqueue.worker.job_log import report_all
 from django_pgqueue.worker.limits_cache import LimitsCache
 from django_pgqueue.worker.progress import SentUpdates
@@ -41,11 +42,8 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 LINGER_SECONDS = 0.01  # in which outcomes are collected before they are written, while slots are busy
 
-CYCLES = 4
-"""Number of cycles of the consumer for which work is fetched ahead,"""
-
-LEAST_SECONDS, MOST_SECONDS = 0.03, 0.2
-"""within these bounds, in seconds of work."""
+CYCLES = 4  # number of cycles of the consumer for which work is fetched ahead, within the bounds below
+LEAST_SECONDS, MOST_SECONDS = 0.03, 0.2  # of work that is fetched ahead
 
 WINDOW_SECONDS, TELLING = 0.02, 32
 """The speed is measured over this time, or over this number of jobs where these are finished sooner: after an idle time
@@ -60,54 +58,6 @@ STALLED_SECONDS = 1.0
 """Time after which a job that was fetched ahead goes back if no slot has begun it; at most twice as long."""
 
 BEGUN_SECONDS = 0.01  # between looks, in a careful process, at whether a job was begun that should have been
-
-
-class FollowUps:
-    """Not safe for two threads at once.
-
-    Args:
-        failed: called with the error where there was trouble with the database.
-        meter: as of ``StatsBuffer``.
-    """
-
-    def __init__(
-        self, database: QueueConnection, failed: Callable[[Error], None], meter: ProcessCounters | None = None
-    ) -> None:
-        self._database = database
-        self._failed = failed
-        self._noted: set[str] = set()  # queues that have their rows, as far as this process can tell
-        self._stats = StatsBuffer(database, meter)
-
-    def call_others(self, queues: Collection[str]) -> None:
-        if queues and conf.notify:
-            self._try(lambda: send_or_warn(self._database, sorted(map(queue_payload, queues))))
-
-    def tell_waiters(self, ids: Collection[int]) -> None:
-        if ids:
-            self._try(lambda: notify_waiters(self._database, ids))
-
-    def note_queue(self, name: str) -> None:
-        if name not in self._noted and len(self._noted) < REMEMBERED:
-            self._noted.add(name)
-            self._try(lambda: register_queue(self._database, name))
-
-    def count(self, outcomes: Collection[Outcome], *, stale: Collection[int]) -> None:
-        self._stats.count(outcomes, stale=stale)
-
-    def add_at(self) -> float:
-        return self._stats.add_at()
-
-    def add_counts(self, *, is_last: bool = False) -> None:
-        self._try(lambda: self._stats.add(is_last=is_last))
-
-    def _try(self, follow_up: Callable[[], object]) -> None:
-        try:
-            follow_up()
-        except Error as error:
-            self._failed(error)
-
-
-# Measured speed
 
 
 class Prefetch:
@@ -135,33 +85,17 @@ class Prefetch:
         self.prefetch, self._per_second = 0, 0.0
 
 
-# The consumer itself
-
-
 class RoundTrip(NamedTuple):
-    """Result of one cycle.
-
-    Attributes:
-        claim: what was asked for jobs; None: nothing was.
-        found: how many jobs that has brought; None likewise.
-        admitted: queues in which jobs were admitted to their concurrency keys.
-    """
+    """Result of one cycle."""
 
     receipt: Receipt
-    claim: Claim | None
-    found: int | None
-    admitted: Collection[str]
+    claim: Claim | None  # None: there was none
+    found: int | None  # number of jobs that it has brought
+    admitted: Collection[str] = ()  # queues in which jobs were admitted to their concurrency keys
 
 
 class Consumer:
-    """Keeps the slots of one child busy until it is told to stop.
-
-    Args:
-        worker_id: the process's id in ``pgqueue_workers``.
-        queues: those to serve, as ``QueueSelector`` takes them; empty means all.
-        meter: sums up what is done, for metrics; None: there are none.
-        is_careful: claim one job at a time at first, see ``CAREFUL_SECONDS``.
-    """
+    """Keeps the slots of one child busy until it is told to stop."""
 
     def __init__(
         self,
@@ -178,7 +112,7 @@ class Consumer:
         self.outbox = slots.outbox
         self.database = QueueConnection(conf.database, f"consumer {worker_id}")
         self._shared = shared
-        self._meter = meter
+        self._meter = meter  # sums up what is done, for metrics; None: there are none
         self._in_flight = InFlight(shared)
         self._fetched: list[Held] = []  # not yet handed over
         self._limits = LimitsCache()
@@ -186,16 +120,17 @@ class Consumer:
         self._limited: dict[int, str] = {}  # by cell: the queues of the jobs that were let in by a limit
         self._admissions = AdmissionRequests()
         self._updates = slots.news
-        self._heard: deque[Collection[str] | None] = deque()  # queues that have work; None: perhaps any
+        self._announced: deque[Collection[str] | None] = deque()  # queues that have work; None: perhaps any
         self._isolation = Isolation()
-        self._careful_until = time.monotonic() + CAREFUL_SECONDS if is_careful else 0.0
+        self._careful_until = time.monotonic() + CAREFUL_SECONDS if is_careful else 0.0  # one job at a time
         self._found_at = 0.0  # when a claim last brought jobs, monotonic
         self._returned: set[str] = set()  # the queues of jobs that are given back: others may be free for them
         self._unbegun: set[int] = set()  # run ids of jobs that no slot had begun when that was last looked at
         self._look_again_at = 0.0  # monotonic
         self._prefetch = Prefetch()
         self._backoff = DatabaseBackoff(shared)
-        self._follow_ups = FollowUps(self.database, failed=lambda error: self._back_off(error, ()), meter=meter)
+        self._stats = StatsBuffer(self.database, meter)
+        self._registered: set[str] = set()  # queues that have their rows, as far as this process can tell
         self._is_told_to_stop = False
         self._stopping = False
 
@@ -203,10 +138,10 @@ class Consumer:
         while not self._stopping or self._in_flight.held():
             self._collect(self._patience())
             self._cycle()
-            if time.monotonic() >= self._follow_ups.add_at() and not self._backoff.seconds_left():
-                self._follow_ups.add_counts()
+            if time.monotonic() >= self._stats.add_at() and not self._backoff.seconds_left():
+                self._follow_up(self._stats.add)
             self._shared.count_cycle()
-        self._follow_ups.add_counts(is_last=True)
+        self._follow_up(lambda: self._stats.add(is_last=True))
         self.database.close()
         self._shared.end_cycles()
 
@@ -217,7 +152,7 @@ class Consumer:
 
     def wake(self, queues: Collection[str] | None = None) -> None:
         """Look for work now, in these queues or in all; may be called from any thread."""
-        self._heard.append(queues)
+        self._announced.append(queues)
         self.outbox.put(None)
 
     def look_at_limits(self) -> None:
@@ -233,46 +168,38 @@ class Consumer:
         if self._in_flight.unwritten or self._fetched:
             return 0.0
         now = time.monotonic()
-        until = min(
-            now + STALLED_SECONDS,
-            self._admissions.wait_until(),
-            self._limits.due_at(),
-            self._in_flight.blocked_until(),
-            self._updates.wait_until(),
-            self._follow_ups.add_at(),
-        )
-        if self._isolation.want_the_child():
+        until = min(now + STALLED_SECONDS, self._due_at(), self._in_flight.blocked_until, self._stats.add_at())
+        if self._isolation.blocks_others():
             until = min(until, self._isolation.until)
-        if self._can_claim():
-            until = min(until, self._claim_at())
-        if self._has_unbegun():
-            until = min(until, self._limits.look_at())
         if now < self._careful_until and self._in_flight.outstanding():
             until = min(until, max(self._found_at + APART_SECONDS, now + BEGUN_SECONDS))
         return max(until - now, 0.0)
+
+    def _due_at(self) -> float:
+        """Return when there will be a reason for a round trip beside outcomes, monotonic."""
+        due = min(self._admissions.wait_until(), self._limits.due_at(), self._updates.wait_until())
+        if self._can_claim():
+            due = min(due, self._claim_at())
+        if self.slots.waiting() or self._isolation.waiting():  # jobs that would go back if their queues were paused
+            due = min(due, self._limits.look_at)
+        return due
 
     def _collect(self, patience: float) -> None:
         try:
             events = [self.outbox.get(timeout=patience) if patience else self.outbox.get_nowait()]
         except queue.Empty:
             return
-        if self._may_linger():
+        is_busy = self.slots.waiting() > self._prefetch.prefetch // 2
+        if is_busy and not self._is_told_to_stop and self.outbox.qsize() < WORTHWHILE:
             time.sleep(LINGER_SECONDS)
         events += [self.outbox.get_nowait() for _ in range(self.outbox.qsize())]
         if ended := [event for event in events if event is not None]:
             self._buffer_outcomes(ended)
         self._obey()
 
-    def _may_linger(self) -> bool:
-        return (
-            not self._is_told_to_stop
-            and self.slots.waiting() > self._prefetch.prefetch // 2
-            and self.outbox.qsize() < WORTHWHILE
-        )
-
     def _obey(self) -> None:
-        while self._heard:
-            self._cursors.mark_ready(self._heard.popleft())
+        while self._announced:
+            self._cursors.mark_ready(self._announced.popleft())
         if self._is_told_to_stop and not self._stopping:
             self._stopping = True
             self._withdraw()
@@ -291,8 +218,8 @@ class Consumer:
         self._release_stalled()
         self._start_suspect()
         batch = self._in_flight.batch(self._backoff.most)
-        self._owe_admission(batch)
-        if not batch and not self._has_work(begun):
+        self._request_admissions(batch)
+        if not batch and begun < self._due_at():
             self._hand_over()
             return
         if self._backoff.failures:
@@ -344,9 +271,8 @@ class Consumer:
         admitted = self._admissions.record(admission) if admission else frozenset()
         self._updates.took(sent)
         receipt = self._without_doubt(outcomes, ack.receipt(self.database, outcomes, answers))
-        return RoundTrip(
-            replace(receipt, locked=receipt.locked | locked) if locked else receipt, claim, found, admitted
-        )
+        receipt = replace(receipt, locked=receipt.locked | locked) if locked else receipt
+        return RoundTrip(receipt, claim, found, admitted)
 
     def _without_last_news(self, outcomes: Collection[Outcome], sent: SentUpdates | None) -> frozenset[int]:
         """Return the ids of jobs whose rows were locked when the last news of their runs came.
@@ -366,7 +292,7 @@ class Consumer:
 
     def _claim_apart(self) -> None:
         begun = time.monotonic()
-        if not self._may_claim(begun):
+        if not self._can_claim() or begun < self._claim_at():
             return
         self._hand_over()  # a queue that was set back may keep the consumer long
         self._cursors.forget_asked()
@@ -380,7 +306,7 @@ class Consumer:
             self.database.close()
             return
         found = self._accept_claim(claim, begun) if claim is not None else None
-        self._after_round_trip({}, RoundTrip(Receipt(), claim, found, frozenset()), begun)
+        self._after_round_trip({}, RoundTrip(Receipt(), claim, found), begun)
 
     def _accept_claim(self, claim: Claim, begun: float) -> int:
         jobs = claim.jobs()
@@ -391,34 +317,24 @@ class Consumer:
         return len(jobs)
 
     def _after_round_trip(self, batch: dict[int, Outcome], trip: RoundTrip, begun: float) -> None:
+        receipt, claim, found, admitted = trip
         if self._meter:
-            self._meter.count_cycle(time.monotonic() - begun, claimed=trip.found, acked=len(batch))
-        self._settle(batch, trip.receipt)
+            self._meter.count_cycle(time.monotonic() - begun, claimed=found, acked=len(batch))
+        self._settle(batch, receipt)
         finished = sum(outcome.fate is not Fate.RELEASED for outcome in batch.values())
         self._shared.add_finished(finished)
         self._prefetch.measure(seconds=time.monotonic() - begun, finished=finished)
-        self._follow_ups.tell_waiters(trip.receipt.awaited)
+        self._tell_waiters(receipt)
         if self._returned and batch:
-            self._follow_ups.call_others(self._returned)
+            self._call_others(self._returned)
             self._returned.clear()
-        if trip.admitted:
-            self._tell_of(trip.admitted, trip.claim)
-        if trip.claim is not None:
+        if admitted:
+            self._tell_of(admitted, claim)
+        if claim is not None:
             self._backoff.claimed()
-            self._follow_ups.note_queue(trip.claim.queue)
+            self._register(claim.queue)
 
-    def _has_work(self, now: float) -> bool:
-        return (
-            self._may_claim(now)
-            or now >= min(self._admissions.wait_until(), self._limits.due_at(), self._updates.wait_until())
-            or (self._has_unbegun() and now >= self._limits.look_at())
-        )
-
-    def _has_unbegun(self) -> bool:
-        """Whether jobs are held that would go back if their queues were paused."""
-        return self.slots.waiting() + self._isolation.waiting() > 0
-
-    def _owe_admission(self, batch: dict[int, Outcome]) -> None:
+    def _request_admissions(self, batch: dict[int, Outcome]) -> None:
         """Note the concurrency keys of what is about to be written: the same transaction admits their next jobs.
 
         Such a job stands in its queue where the last one stood, or behind it. Claims begin there.
@@ -430,12 +346,9 @@ class Consumer:
                 self._cursors.rewind(queue, min(job.place for job in limited if job.queue == queue))
 
     def _tell_of(self, queues: Collection[str], claim: Claim | None) -> None:
-        served = [] if self._stopping else self._cursors.select(queues)
+        served = [] if self._stopping else self._cursors.served.among(queues)
         self._cursors.mark_ready([queue for queue in served if claim is None or queue != claim.queue])
-        self._follow_ups.call_others(set(queues).difference(served))
-
-    def _may_claim(self, now: float) -> bool:
-        return self._can_claim() and now >= self._claim_at()
+        self._call_others(set(queues).difference(served))
 
     def _claim_at(self) -> float:
         return max(self._cursors.wait_until(), self._backoff.claim_at)
@@ -444,7 +357,7 @@ class Consumer:
         return (
             not self._stopping
             and self._shared.is_lease_valid()
-            and not self._isolation.want_the_child()
+            and not self._isolation.blocks_others()
             and self._demand() > 0
         )
 
@@ -510,7 +423,27 @@ class Consumer:
         settled = self._in_flight.resolve(batch, locked=receipt.locked)
         self._backoff.settled(settled)
         report_all(settled, stale=receipt.stale)
-        self._follow_ups.count(settled, stale=receipt.stale)
+        self._stats.count(settled, stale=receipt.stale)
+
+    # After a commit
+
+    def _call_others(self, queues: Collection[str]) -> None:
+        self._follow_up(lambda: announce_queues(self.database, queues))
+
+    def _tell_waiters(self, receipt: Receipt) -> None:
+        if receipt.awaited:
+            self._follow_up(lambda: notify_waiters(self.database, receipt.awaited))
+
+    def _register(self, queue: str) -> None:
+        if queue not in self._registered and len(self._registered) < REMEMBERED:
+            self._registered.add(queue)
+            self._follow_up(lambda: register_queue(self.database, queue))
+
+    def _follow_up(self, do: Callable[[], object]) -> None:
+        try:
+            do()
+        except Error as error:
+            self._back_off(error, ())
 
     # When things go wrong
 
@@ -544,7 +477,7 @@ class Consumer:
                         self._write_apart({cell: batch[cell] for cell in half})
         else:
             self._settle(batch, receipt)
-            self._follow_ups.tell_waiters(receipt.awaited)
+            self._tell_waiters(receipt)
 
     def _replace(self, cell: int, outcome: Outcome, error: Error) -> None:
         if other := in_place_of(outcome, error):
@@ -555,14 +488,18 @@ class Consumer:
     # Giving back
 
     def _withdraw(self) -> None:
-        self._give_back([*self._fetched, *self._isolation.withdraw(), *self.slots.withdraw()])
+        self._give_back(self._take_unbegun())
+
+    def _take_unbegun(self) -> list[Held]:
+        unbegun = [*self._fetched, *self._isolation.withdraw(), *self.slots.withdraw()]
         self._fetched.clear()
+        return unbegun
 
     def _heed(self, limits: PendingLimits) -> None:
         changed = self._limits.heed(limits)
         self._cursors.limits_changed(changed)
         if any(map(self._limits.is_paused, changed)):
-            unbegun = [*self._fetched, *self._isolation.withdraw(), *self.slots.withdraw()]
+            unbegun = self._take_unbegun()
             self._fetched = self._isolation.sort_out([held for held in unbegun if not self._is_paused(held)])
             self._give_back(filter(self._is_paused, unbegun))
 

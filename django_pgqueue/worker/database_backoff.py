@@ -15,16 +15,11 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 
 class DatabaseBackoff:
-    """Told to the supervisor through the shared state, which probes of health read.
-
-    Attributes:
-        most: outcomes in one transaction; halved when they were too much.
-        in_doubt: run ids of the jobs whose outcomes may have been written though the answer was lost.
-    """
+    """Told to the supervisor through the shared state, which probes of health read."""
 
     def __init__(self, shared: SharedState) -> None:
-        self.most = CAPACITY
-        self.in_doubt: set[int] = set()
+        self.most = CAPACITY  # outcomes in one transaction; halved when they were too much
+        self.in_doubt: set[int] = set()  # run ids of jobs whose outcomes may be written though the answer was lost
         self.failures = 0
         self.claim_at = 0.0  # no claim before, monotonic
         self._failed_claims = 0  # in a row, sent apart

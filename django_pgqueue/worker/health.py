@@ -40,8 +40,6 @@ class ProcessFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthFacts:
-    """Facts from one look at a command."""
-
     is_stopping: bool
     unwatched_seconds: float  # since the main thread has looked after its processes
     unbeaten_seconds: float  # since the last heartbeat that went through
@@ -54,6 +52,10 @@ class HealthFacts:
     max_age_seconds: float = 0.0  # that the oldest may have; 0: any
     stuck_seconds: float = STUCK_SECONDS
 
+    @property
+    def at_work(self) -> int:
+        return sum(process.is_at_work for process in self.processes)
+
 
 @dataclass(frozen=True, slots=True)
 class HealthStatus:
@@ -61,14 +63,6 @@ class HealthStatus:
 
     dead: tuple[str, ...]
     unready: tuple[str, ...]
-
-    @property
-    def is_live(self) -> bool:
-        return not self.dead
-
-    @property
-    def is_ready(self) -> bool:
-        return not self.unready
 
 
 def stuck_seconds() -> float:
@@ -113,9 +107,8 @@ def _unready(facts: HealthFacts) -> Iterator[str]:
 
 
 def _idle_processes(facts: HealthFacts) -> Iterator[str]:
-    at_work = sum(process.is_at_work for process in facts.processes)
-    if at_work < facts.planned:
-        yield f"{at_work} of {facts.planned} processes are at work"
+    if facts.at_work < facts.planned:
+        yield f"{facts.at_work} of {facts.planned} processes are at work"
     for process in facts.processes:
         if process.is_at_work and process.stalled_seconds > STALLED_PROCESS_SECONDS:
             yield f"process {process.pid} has not looked for jobs for {process.stalled_seconds:.0f} s"

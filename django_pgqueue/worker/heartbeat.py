@@ -1,4 +1,4 @@
-"""Heartbeat of a command and its processes, and detection of workers that are gone.
+"""Heartbeat of a command and its processes, and the session by which others see that it lives.
 
 All workers can see the one session of each command: while it is there, the command may live. It is the listener's,
 because that one is known to be direct: behind a pooler no notification would arrive, and sessions would come and go
@@ -7,29 +7,23 @@ with other people's. When a process is killed, its machine closes the connection
 
 import logging
 import math
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.db.notify import queue_payload, send_or_warn
+from django_pgqueue.db.notify import announce_queues
 from django_pgqueue.jobs import leases as heartbeat
-from django_pgqueue.jobs.ack import release
+from django_pgqueue.jobs.leases import release
 from django_pgqueue.records import Lease
-from django_pgqueue.worker.processes import ProcessPool
+from django_pgqueue.worker.processes import ProcessPool, WorkerProcess, resident_bytes
 from django_pgqueue.worker.shared_state import now
-from django_pgqueue.worker.worker_process import WorkerProcess, resident_bytes
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 BEAT_SECONDS = 4.0
 """Maximum interval between heartbeats of a command that has a session, however long its lease is."""
 
-SILENT_SECONDS = 5.0  # without a heartbeat
-
-GONE_SECONDS = 2.0
-"""Minimum time for which a command must be silent and without a session to count as gone."""
+SILENT_SECONDS = 5.0  # minimum time without a heartbeat of a command that counts as silent
 
 RECONNECTED_SECONDS = 15.0
 """Time in which living workers reconnect after an outage; until then none is judged by its session."""
@@ -38,15 +32,11 @@ SIGN_OF_LIFE_SECONDS = 1.0  # between heartbeats of a command that has lost its 
 
 
 class Liveness:
-    """That of this command. Set by the listener's thread, read by the heartbeat's.
-
-    Args:
-        changed: called when it has begun or ended.
-    """
+    """That of this command. Set by the listener's thread, read by the heartbeat's."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self.pid = 0  # of the server's process; 0: there is none
-        self._changed = changed
+        self._changed = changed  # called when it has begun or ended
         self._was_there = False
 
     def begin(self, pid: int) -> None:
@@ -73,25 +63,6 @@ class Liveness:
         return self._was_there and not self.pid
 
 
-class SilentWorkers:
-    """For how long others have been seen neither by their session nor by a heartbeat."""
-
-    def __init__(self) -> None:
-        self._since: dict[int, float] = {}  # by the id of a worker process; monotonic
-
-    def still_silent(self, look: Callable[[], Iterable[int]]) -> list[int]:
-        """Return those absent at each look for ``GONE_SECONDS``; if ``look`` fails, nothing seen before counts."""
-        now, since, self._since = time.monotonic(), self._since, {}
-        self._since = {worker_id: since.get(worker_id, now) for worker_id in look()}
-        return [worker_id for worker_id, first in self._since.items() if now - first >= GONE_SECONDS]
-
-    def forget(self) -> None:
-        self._since.clear()
-
-
-# Sending heartbeats
-
-
 @dataclass
 class HeartbeatMonitor:
     """For how long heartbeats have gone through without a failure or a gap."""
@@ -106,7 +77,7 @@ class HeartbeatMonitor:
         self.last = at
 
     def stumble(self) -> None:
-        """Start over: a beat has failed, and who knows for whom else."""
+        """Start over: a heartbeat has failed, and those of other workers may have failed too."""
         self.first = None
 
     def has_stood(self, seconds: float) -> bool:
@@ -228,7 +199,5 @@ class Heartbeat:
         self._stuck = stuck
 
     def _release(self, leases: Sequence[Lease]) -> None:
-        """Give jobs back, and notify: with notifications on, idle workers poll seldom."""
         released = set(release(self.database, leases)) if leases else set()
-        if conf.notify and (queues := {lease.queue for lease in leases if lease.id in released}):
-            send_or_warn(self.database, sorted(map(queue_payload, queues)))
+        announce_queues(self.database, {lease.queue for lease in leases if lease.id in released})

@@ -25,8 +25,6 @@ Headers = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Response:
-    """To a request for a page."""
-
     body: bytes
     headers: Headers
     status: HTTPStatus = HTTPStatus.OK
@@ -51,32 +49,21 @@ class PageServer:
     """
 
     def __init__(self, planned: Mapping[Address, Mapping[str, Page]]) -> None:
-        self._servers: list[Server] = []
-        self._threads: list[threading.Thread] = []
-        try:
-            for (host, port), pages in planned.items():
-                self._servers.append(listen(host, port, pages))
-        except ConfigurationError:
-            self.close()
-            raise
+        with contextlib.ExitStack() as closing:
+            self._servers = [closing.enter_context(listen(*address, pages)) for address, pages in planned.items()]
+            self._closing = closing.pop_all()
 
     def start(self) -> None:
         for server in self._servers:
             logger.info("Answering %s on %s port %d", ", ".join(server.pages), *server.server_address[:2])
-            self._threads.append(threading.Thread(target=server.serve_forever, name="pgqueue-pages", daemon=True))
-            self._threads[-1].start()
+            threading.Thread(target=server.serve_forever, name="pgqueue-pages", daemon=True).start()
+            self._closing.callback(server.stop)
 
     def close(self) -> None:
-        for server in self._servers[: len(self._threads)]:
-            with contextlib.suppress(OSError):  # ends a wait for clients that would go on for half a second
-                server.socket.shutdown(socket.SHUT_RDWR)
-            server.shutdown()
-        for server in self._servers:
-            server.server_close()
+        self._closing.close()
 
 
 def listen(host: str, port: int, pages: Mapping[str, Page]) -> "Server":
-    """Return a server that listens at an address."""
     try:
         return Server(host, port, pages)
     except OSError as error:
@@ -103,6 +90,12 @@ class Server(ThreadingHTTPServer):
         self.pages = pages
         self._begun: dict[Any, float] = {}  # by connection: since when, monotonic
         super().__init__((host, port), Handler)
+
+    def stop(self) -> None:
+        """End ``serve_forever()``, which another thread is in."""
+        with contextlib.suppress(OSError):  # ends a wait for clients that would go on for half a second
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.shutdown()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if len(self._begun) >= MOST_REQUESTS:
@@ -149,8 +142,6 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers one request."""
-
     server: Server
     timeout = 5.0
     server_version, sys_version = "pgqueue", ""

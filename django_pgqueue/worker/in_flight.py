@@ -1,4 +1,4 @@
-"""Jobs that are claimed and whose outcome is not written yet, and those of them that have to run alone.
+"""Jobs that are claimed and whose outcome is not written yet.
 
 Each has a cell, the number of its place in the shared state that the child shares with its supervisor. Its outcome is
 unwritten, perhaps blocked because another session has locked its row, and written; then the cell is free.
@@ -8,8 +8,7 @@ import itertools
 import logging
 import math
 import time
-from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from django.db import Error
 
@@ -20,7 +19,7 @@ from django_pgqueue.jobs.failure import error_entry
 from django_pgqueue.jobs.redaction import scrubber_of
 from django_pgqueue.log_lines import fields
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
-from django_pgqueue.states import MAX_LOST, Reason
+from django_pgqueue.states import Reason
 from django_pgqueue.worker.shared_state import CAPACITY, SharedState
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -29,36 +28,16 @@ Held = tuple[int, ClaimedJob]  # the cell, and the job in it
 
 BLOCKED_SECONDS = 0.1  # between tries at an outcome whose row another session has locked
 
-PATIENCE_SECONDS = 10.0
-"""Maximum wait of a suspect for the jobs that run already to end; then it starts beside them."""
-
-ALONE_SECONDS = 60.0
-"""Maximum time a suspect runs alone; then the child takes other jobs again: a long job must not stop a queue."""
-
-CAREFUL_SECONDS = 60.0
-"""Time in which a process claims one job at a time, if the one before it crashed with jobs that had not begun.
-
-Should it end before it has begun the one job that it has claimed, while none runs, then that job is the cause: whatever
-stands in its row is what no code expects. It pays for that as if it had run.
-"""
-
-APART_SECONDS = 1.0
-"""Minimum run of the last job before such a process claims another beside it: most jobs that crash do so sooner."""
-
 
 class InFlight:
-    """Kept by the consumer; not safe for two threads at once.
-
-    Attributes:
-        unwritten: outcomes that are to be written, by cell.
-    """
+    """Kept by the consumer; not safe for two threads at once."""
 
     def __init__(self, shared: SharedState) -> None:
-        self.unwritten: dict[int, Outcome] = {}
+        self.unwritten: dict[int, Outcome] = {}  # that are to be written, by cell
         self._shared = shared
         self._free = list(range(CAPACITY))
         self._blocked: dict[int, Outcome] = {}  # by cell
-        self._blocked_until = math.inf  # when to try those again, monotonic
+        self.blocked_until = math.inf  # when to try those again, monotonic
         self._abandoned = 0  # outcomes that cannot be written at all; held until this process ends
 
     def add(self, jobs: Sequence[ClaimedJob]) -> list[Held]:
@@ -76,14 +55,11 @@ class InFlight:
     def outstanding(self) -> int:
         return self.held() - len(self.unwritten) - len(self._blocked)
 
-    def blocked_until(self) -> float:
-        return self._blocked_until
-
     def batch(self, most: int) -> dict[int, Outcome]:
         """Return what to write now, each job once: an old run of a job may end beside the new one."""
-        if time.monotonic() >= self._blocked_until:
+        if time.monotonic() >= self.blocked_until:
             self.unwritten |= self._blocked
-            self._blocked, self._blocked_until = {}, math.inf
+            self._blocked, self.blocked_until = {}, math.inf
         batch = dict(itertools.islice(self.unwritten.items(), most))
         cells = {outcome.job.id: cell for cell, outcome in batch.items()}
         return batch if len(cells) == len(batch) else {cell: batch[cell] for cell in cells.values()}
@@ -96,7 +72,7 @@ class InFlight:
             blocked = {cell: outcome for cell, outcome in batch.items() if outcome.job.id in locked}
             batch = {cell: outcome for cell, outcome in batch.items() if cell not in blocked}
             self._blocked |= blocked
-            self._blocked_until = time.monotonic() + BLOCKED_SECONDS
+            self.blocked_until = time.monotonic() + BLOCKED_SECONDS
         self._shared.free(batch)
         self._free.extend(batch)
         return batch.values()
@@ -105,72 +81,6 @@ class InFlight:
         """Give up writing an outcome; its job is left to the lease."""
         del self.unwritten[cell]
         self._abandoned += 1
-
-
-# Suspects: jobs that were lost before, and may have crashed their process
-#
-# The first loss proves nothing: most jobs that are lost only ran beside the one that did it, or on a machine that went
-# away. A job that is lost again may be the one; after the third time it is in ``dead_jobs``, and no other should be.
-
-
-class Isolation:
-    """Those of one child, with their cells; not safe for two threads at once."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Held] = deque()
-        self._running: int | None = None  # a cell
-        self.until = 0.0  # the end of patience, or of being alone; monotonic
-
-    def sort_out(self, fetched: list[Held]) -> list[Held]:
-        suspects = [held for held in fetched if is_suspect(held[1])]
-        if not suspects:
-            return fetched
-        if not self._waiting:
-            self.until = time.monotonic() + PATIENCE_SECONDS
-        self._waiting.extend(suspects)
-        return [held for held in fetched if not is_suspect(held[1])]
-
-    def want_the_child(self) -> bool:
-        """Whether no other job is to start now."""
-        return bool(self._waiting) or (self._running is not None and time.monotonic() < self.until)
-
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    def next(self, *, others: int) -> Held | None:
-        """Return the suspect to start now, if any; ``others``: jobs the child holds beside those that wait here."""
-        if not self._waiting or (others and time.monotonic() < self.until):
-            return None
-        cell, job = self._waiting.popleft()
-        manner = "beside jobs that do not end" if others else "alone"
-        logger.warning(
-            "Job %s (%s) was lost %d times: it runs %s",
-            job.id,
-            job.task,
-            job.lost,
-            manner,
-            extra=fields(job, lost=job.lost),
-        )
-        self._running, self.until = cell, time.monotonic() + ALONE_SECONDS
-        return cell, job
-
-    def ended(self, cells: Iterable[int]) -> None:
-        if self._running is not None and self._running in cells:
-            self._running = None
-            self.until = time.monotonic() + PATIENCE_SECONDS
-
-    def withdraw(self) -> list[Held]:
-        unrun = list(self._waiting)
-        self._waiting.clear()
-        return unrun
-
-
-def is_suspect(job: ClaimedJob) -> bool:
-    """Whether one more loss will be the job's last."""
-    return job.lost >= MAX_LOST - 1
-
-
-# Outcomes that the database refuses
 
 
 def in_place_of(outcome: Outcome, error: Error) -> Outcome | None:

@@ -8,10 +8,9 @@ from django.conf import settings
 
 from django_pgqueue import registry
 from django_pgqueue.conf import conf
-from django_pgqueue.jobs.executor import send_from_maintenance
 from django_pgqueue.log_lines import FAILURES, MultiLine, fields
 from django_pgqueue.records import Fate, Outcome
-from django_pgqueue.signals import job_died, job_expired
+from django_pgqueue.signals import job_died, job_expired, send_from_maintenance
 from django_pgqueue.states import Reason
 
 logger = logging.getLogger("django_pgqueue.jobs")
@@ -24,8 +23,7 @@ UNBEGUN = {Reason.UNKNOWN_TASK, Reason.EXPIRED}
 def report_all(outcomes: Iterable[Outcome], *, stale: Collection[int]) -> None:
     """Log outcomes that have been written; costs next to nothing where successes are not logged.
 
-    Args:
-        stale: the ids of those that were dropped, because their lease is gone.
+    Those of the jobs ``stale`` were dropped, because their lease is gone.
     """
     is_verbose, succeeded = bool(stale) or logger.isEnabledFor(logging.INFO), Fate.SUCCEEDED
     for outcome in outcomes:

@@ -19,9 +19,10 @@ LOOK_SECONDS = 0.7
 TRY_SECONDS = 0.1
 """A queue that is full is tried again after this, and when one of its jobs has ended here."""
 
-SHORTEST_SECONDS = 0.01
-
+SHORTEST_SECONDS = 0.01  # minimum pause before a look, or before a queue that is full is tried again
 MOST_TRIES = 100  # a second, at queues that let nothing in, all together
+
+UNLIMITED = QueueLimits(is_paused=False, max_running=None, rate=None, period_seconds=None, burst=None)
 
 
 class ExhaustedQueue(NamedTuple):
@@ -37,25 +38,20 @@ class LimitsCache:
     def __init__(self) -> None:
         self._limits: dict[str, QueueLimits] = {}
         self._shut: dict[str, ExhaustedQueue] = {}
-        self._look_at = 0.0  # monotonic
+        self.look_at = 0.0  # not before, without another reason; monotonic
         self._pause_ends_at = math.inf  # of the first that does so by itself
         self._is_told = True
 
     def tell(self) -> None:
         self._is_told = True
 
-    # Looking
-
     def due_at(self) -> float:
         """Return when a change, announced or the end of a pause, is a reason to look in itself, monotonic."""
         return 0.0 if self._is_told else self._pause_ends_at
 
-    def look_at(self) -> float:
-        return self._look_at
-
     def look(self, database: QueueConnection) -> PendingLimits | None:
         """Ask for the limits along with other statements, if what is known is not new; the answer is to be heeded."""
-        if time.monotonic() < min(self.due_at(), self._look_at):
+        if time.monotonic() < min(self.due_at(), self.look_at):
             return None
         self._is_told = False  # before the answer: what is told from here on may not be in it
         return send_limits(database)
@@ -64,21 +60,17 @@ class LimitsCache:
         before = self._limits
         self._limits, seconds = answer.read()
         now = time.monotonic()
-        self._look_at, self._pause_ends_at = now + LOOK_SECONDS, now + max(seconds, SHORTEST_SECONDS)
+        self.look_at, self._pause_ends_at = now + LOOK_SECONDS, now + max(seconds, SHORTEST_SECONDS)
         changed = {queue for queue in {*before, *self._limits} if before.get(queue) != self._limits.get(queue)}
         for queue in changed:
             self._shut.pop(queue, None)
         return changed
 
-    # Knowing
-
     def is_paused(self, queue: str) -> bool:
-        limits = self._limits.get(queue)
-        return limits is not None and limits.is_paused
+        return self._limits.get(queue, UNLIMITED).is_paused
 
     def is_limited(self, queue: str) -> bool:
-        limits = self._limits.get(queue)
-        return limits is not None and limits.is_limited
+        return self._limits.get(queue, UNLIMITED).is_limited
 
     def is_open(self, queue: str) -> bool:
         return not self._limits or not (queue in self._shut or self.is_paused(queue))
@@ -91,8 +83,7 @@ class LimitsCache:
         Args:
             token_seconds: until there is one; 0 if there is, and the queue was full, or another session held its row.
         """
-        limits = self._limits.get(queue)
-        fill = limits.fill_seconds if limits else None
+        fill = self._limits.get(queue, UNLIMITED).fill_seconds
         pause = TRY_SECONDS if fill is None else min(TRY_SECONDS, fill / 2)
         pause = max(token_seconds, pause, SHORTEST_SECONDS, len(self._shut) / MOST_TRIES)
         self._shut[queue] = ExhaustedQueue(time.monotonic() + pause * random.uniform(0.9, 1.1), token_seconds <= 0)  # noqa: S311

@@ -21,15 +21,12 @@ from django_pgqueue.worker.heartbeat import Liveness
 logger = logging.getLogger("django_pgqueue.worker")
 
 PING_SECONDS = 30.0  # between checks of a connection on which nothing comes
+TRY_AGAIN_SECONDS = 300.0  # between tries of LISTEN where no notification arrives
 
 ECHO_SECONDS = 2.0
 """Timeout of the notification that tests the connection; one that comes later counts as lost."""
 
-TRY_AGAIN_SECONDS = 300.0  # between tries of LISTEN where no notification arrives
-
-UNLISTENS = 20  # maximum number of transactions until a pooler lends the same server again
-
-DEAF = (
+NO_NOTIFICATIONS = (
     "gets no notifications: is a pooler in between, in transaction mode? Set PGQUEUE['LISTEN_DATABASE'] to an alias "
     "that leads to the same database directly."
 )
@@ -40,6 +37,7 @@ FULL = (
 
 BACKEND = "SELECT pg_backend_pid()"
 
+UNLISTENS = 20  # maximum number of transactions until a pooler lends the same server again
 LOOKS = 3
 """Number of looks for a sign that a pooler lends its servers for a transaction only; each takes three statements."""
 
@@ -49,20 +47,16 @@ class Listener:
 
     Args:
         session: is told when this connection begins and ends.
-        heard: called with the set of payloads, as ``db.notify`` describes them, of each batch of notifications,
+        notified: called with the set of payloads, as ``db.notify`` describes them, of each batch of notifications,
             and with None after each (re)connect, when anything may have been missed.
-
-    Attributes:
-        works: whether notifications arrive; None while that is not known.
-        is_settled: set once the first try is over, however it went.
     """
 
-    def __init__(self, session: Liveness, heard: Callable[[set[str] | None], None]) -> None:
-        self.works: bool | None = None
-        self.is_settled = threading.Event()
+    def __init__(self, session: Liveness, notified: Callable[[set[str] | None], None]) -> None:
+        self.works: bool | None = None  # whether notifications arrive; None while that is not known
+        self.is_settled = threading.Event()  # set once the first try is over, however it went
         self._alias = conf.listen_database
         self._session = session
-        self._heard = heard
+        self._notified = notified
         self._database = QueueConnection(self._alias, "listener")
         self._connection: Any = None
         self._stop_read, self._stop_write = os.pipe()
@@ -97,7 +91,7 @@ class Listener:
             self._connection = connection
             [backend] = connection.execute(BACKEND).fetchone()
             self._session.begin(backend)
-            self._heard(None)
+            self._notified(None)
             return
         if worked is not False:
             logger.warning(
@@ -114,19 +108,13 @@ class Listener:
                 self._connection.execute("SELECT 1")  # a dead peer shows itself here; notifications may come along
         payloads = {notify.payload for notify in self._connection.notifies(timeout=0)}
         if payloads := {payload for payload in payloads if not payload.startswith(ECHO)}:
-            self._heard(payloads)
+            self._notified(payloads)
         if only_reads(self._connection):
             self.close()  # the processes that notify are on another server by now
 
 
 def try_out(listens: str, notifies: str) -> str | None:
-    """Listen as a worker does, for a moment, by connections of its own.
-
-    Args:
-        notifies: the alias by which jobs are enqueued.
-
-    Returns:
-        Why that is of no use: ``DEAF`` or ``FULL``. None: notifications arrive.
+    """Listen as a worker does, for a moment, by connections of its own; return what ``listen`` does.
 
     Raises:
         django.db.Error: a database cannot be reached.
@@ -140,28 +128,25 @@ def try_out(listens: str, notifies: str) -> str | None:
 
 
 def listen(database: QueueConnection, connection: Any, notifies: str) -> str | None:
-    """Listen, and see whether a notification arrives that was sent the way that enqueuers send theirs.
-
-    Args:
-        notifies: the alias by which jobs are enqueued.
+    """Listen, and see whether a notification arrives that was sent by the alias by which jobs are enqueued.
 
     Returns:
-        Why it is of no use to listen; None: it is.
+        Why it is of no use to listen: ``NO_NOTIFICATIONS`` or ``FULL``. None: notifications arrive.
     """
     other = QueueConnection(notifies, "listener echo")
     try:
         if database.is_pooled and is_lent(connection, other):
-            return DEAF
+            return NO_NOTIFICATIONS
         [backend] = connection.execute(BACKEND).fetchone()
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
-        if useless := _hears_not(connection, other, is_direct=not database.is_pooled):
+        if useless := _why_useless(connection, other, is_direct=not database.is_pooled):
             unlisten(connection, backend)
         return useless
     finally:
         other.close()
 
 
-def _hears_not(connection: Any, other: QueueConnection, *, is_direct: bool) -> str | None:
+def _why_useless(connection: Any, other: QueueConnection, *, is_direct: bool) -> str | None:
     payload = ECHO + secrets.token_hex(8)
     try:
         send_notification(other, [payload])
@@ -175,7 +160,7 @@ def _hears_not(connection: Any, other: QueueConnection, *, is_direct: bool) -> s
             return None
     if is_direct:  # a server tells what it has before it answers, however long this process or that one stood still
         connection.execute("SELECT 1")
-    return None if any(notify.payload == payload for notify in connection.notifies(timeout=0)) else DEAF
+    return None if any(notify.payload == payload for notify in connection.notifies(timeout=0)) else NO_NOTIFICATIONS
 
 
 def is_lent(connection: Any, other: QueueConnection) -> bool:

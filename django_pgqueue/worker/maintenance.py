@@ -3,27 +3,27 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import CANCEL, CHANNEL, queue_payload, send_or_warn
-from django_pgqueue.jobs import leases as heartbeat
+from django_pgqueue.flow.fairness import TURNS_SECONDS, FairKeys
+from django_pgqueue.jobs.leases import deregister, has_session, worker_leases
 from django_pgqueue.jobs.stats import ProcessCounters, StatsBuffer
 from django_pgqueue.maintenance.bulk_runner import BulkActionRunner
 from django_pgqueue.maintenance.concurrency_sweeper import SWEEP_SECONDS, ConcurrencySweeper
 from django_pgqueue.maintenance.expirer import EXPIRE_SECONDS, Expirer
-from django_pgqueue.maintenance.fair_keys import TURNS_SECONDS, FairKeys
 from django_pgqueue.maintenance.pending_work import PendingWork, is_drained, is_over, pending_work
-from django_pgqueue.maintenance.promoter import PromoteResult, promote
+from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.queue_rows import end_pauses, register_queues
 from django_pgqueue.maintenance.reaper import settle_dead_process
 from django_pgqueue.maintenance.unique_keys import KEYS_SECONDS, UniqueKeyKeeper
 from django_pgqueue.schedules.enqueuer import DECLARE_SECONDS, STRANGE_SECONDS, Compute, PeriodicEnqueuer, directly
-from django_pgqueue.services import LOOK_SHARE, AdaptiveBatch, Service, Services, spell
+from django_pgqueue.services import LOOK_SHARE, AdaptiveBatch, Service, Services, repeat_slices
 from django_pgqueue.worker.heartbeat import RECONNECTED_SECONDS, HeartbeatMonitor
-from django_pgqueue.worker.processes import ProcessPool
+from django_pgqueue.worker.processes import ProcessPool, WorkerProcess
 from django_pgqueue.worker.reaper import FORGET_SECONDS, REAP_SECONDS, Reaper
-from django_pgqueue.worker.worker_process import WorkerProcess
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -38,18 +38,13 @@ SOON_SECONDS = 1.0
 
 FINISH_SECONDS = 5.0  # timeout of the settling of what is left when the command ends
 
-LOCKED_SECONDS = 0.2  # another session has locked the due jobs that could not be promoted
-
 
 class MaintenanceRunner:
     """Everything that any worker may do at any time, and what only this one can: settle and replace its children.
 
     Args:
-        monitor: says whether this worker may judge others.
-        wake: called with what is announced to all, for the own children: queues that have work again.
+        wake: called with the payloads of what is announced, for the own children.
         drained: called when the plan is to drain and nothing is left to do; None otherwise.
-        meter: as of ``StatsBuffer``.
-        compute: calls functions of the project that compute the keys of schedules.
     """
 
     def __init__(
@@ -70,17 +65,19 @@ class MaintenanceRunner:
         self._promoting = AdaptiveBatch()
         self._has_told = False  # of a pooler that statements cannot be prepared behind
         self._pending = PendingWork()
-        self._sweeper = ConcurrencySweeper(self.database, self._notify_cluster)
+        self._sweeper = ConcurrencySweeper(self.database, self._announce_work)
         self._stats = StatsBuffer(self.database, meter)
-        self._reaper = Reaper(self.database, pool, monitor, tell=self._notify_all, stats=self._stats)
+        self._reaper = Reaper(self.database, pool, monitor, announce=self._announce_work, stats=self._stats)
         self._expirer = Expirer(self.database, self.admit, self._stats)
         self._unique_keys = UniqueKeyKeeper(self.database, self._stats)
-        self._scheduler = PeriodicEnqueuer(self.database, self._wake_children, compute)
-        self._bulk_actions = BulkActionRunner(self.database, self._forward_progress)
+        self._scheduler = PeriodicEnqueuer(self.database, self._announce, compute)
+        self._bulk_actions = BulkActionRunner(self.database, self._announce_by_channel)
         self.services = self._make_services()
 
     def _make_services(self) -> Services:
         """Return the services in their order: those that depend on what is pending come after ``look``."""
+        spaced = partial(Service, share=LOOK_SHARE)  # their looks are slow while another session holds an old snapshot
+        keys = self._unique_keys
         return Services(
             Service("settle_ended", self.settle_ended),
             Service("fill", self._fill),
@@ -89,13 +86,7 @@ class MaintenanceRunner:
             Service("look", self._look),
             Service("reap", self._reaper.reap_lost, when=lambda: self._pending.has_running, every=REAP_SECONDS),
             Service("reap_gone", self._reap_gone, every=REAP_SECONDS),
-            Service(
-                "expire",
-                self._expirer.expire,
-                when=lambda: self._pending.has_expired,
-                every=EXPIRE_SECONDS,
-                share=LOOK_SHARE,
-            ),
+            spaced("expire", self._expirer.expire, when=lambda: self._pending.has_expired, every=EXPIRE_SECONDS),
             Service("declare_schedules", self._scheduler.declare_schedules, every=DECLARE_SECONDS),
             Service(
                 "fire_schedules",
@@ -103,23 +94,11 @@ class MaintenanceRunner:
                 when=lambda: is_over(self._pending.tick_seconds),
                 every=STRANGE_SECONDS,
             ),
-            Service("promote", self._promote, when=lambda: is_over(self._pending.due_seconds)),
+            Service("promote", lambda: repeat_slices(self._promote), when=lambda: is_over(self._pending.due_seconds)),
             Service("look_at_queues", self._look_at_queues, every=QUEUES_SECONDS),
-            Service("keep_turns", FairKeys(self.database).keep_turns, every=TURNS_SECONDS, share=LOOK_SHARE),
-            Service(
-                "prune_reserved",
-                self._unique_keys.prune_reserved,
-                when=lambda: self._pending.has_reserved,
-                every=KEYS_SECONDS,
-                share=LOOK_SHARE,
-            ),
-            Service(
-                "retake",
-                self._unique_keys.retake,
-                when=lambda: self._pending.has_started,
-                every=KEYS_SECONDS,
-                share=LOOK_SHARE,
-            ),
+            spaced("keep_turns", FairKeys(self.database).keep_turns, every=TURNS_SECONDS),
+            spaced("prune_reserved", keys.prune_reserved, when=lambda: self._pending.has_reserved, every=KEYS_SECONDS),
+            spaced("retake", keys.retake, when=lambda: self._pending.has_started, every=KEYS_SECONDS),
             Service("sweep", self._sweeper.sweep, when=lambda: self._pending.has_waiting, every=SWEEP_SECONDS),
             Service("admit", self._sweeper.admit),
             Service("carry_on", self._bulk_actions.carry_on, when=lambda: is_over(self._pending.bulk_action_seconds)),
@@ -173,7 +152,7 @@ class MaintenanceRunner:
 
     def settle_ended(self) -> float | None:
         for process in list(self._pool.ended):
-            if self._settle(process) and not heartbeat.deregister(self.database, [process.worker_id]):
+            if self._settle(process) and not deregister(self.database, [process.worker_id]):
                 self._pool.ended.remove(process)
                 process.close()
             # else a row is locked, as by a heartbeat that does not know yet that the process has ended
@@ -192,9 +171,9 @@ class MaintenanceRunner:
         may_come = (
             not process.shared.has_ended_cycles()
             and process.ended_seconds <= 2.0 * conf.statement_timeout_seconds
-            and heartbeat.has_session(self.database, process.worker_id, is_pooled=self.database.is_pooled)
+            and has_session(self.database, process.worker_id, is_pooled=self.database.is_pooled)
         )
-        leases = heartbeat.worker_leases(self.database, [process.worker_id])
+        leases = worker_leases(self.database, [process.worker_id])
         settled = settle_dead_process(
             self.database,
             leases,
@@ -204,7 +183,7 @@ class MaintenanceRunner:
             was_careful=process.was_careful,
         )
         self._stats.count_ends(settled.ends)
-        self._notify_all(settled.queues, settled.keys)
+        self._announce_work(settled.queues, settled.keys)
         if leases:
             logger.info(
                 "Process %d left jobs behind: %d sent back, %d dead",
@@ -219,19 +198,12 @@ class MaintenanceRunner:
     def _reap_gone(self) -> float | None:
         return self._reaper.reap_gone(has_running=self._pending.has_running)
 
-    def _promote(self) -> float:
-        pause = LOCKED_SECONDS
-        for _ in spell():
-            promoted = self._promote_slice()
-            if not any(promoted):
-                return pause
-            self._notify_all(promoted.queues, promoted.keys)
-            pause = 0.0
-        return pause
-
-    def _promote_slice(self) -> PromoteResult:
+    def _promote(self) -> bool:
+        """Promote a slice; return whether there was anything."""
         with self._promoting.taken() as limit:
-            return promote(self.database, limit=limit)
+            promoted = promote(self.database, limit=limit)
+        self._announce_work(promoted.queues, promoted.keys)
+        return any(promoted)
 
     def _look_at_queues(self) -> None:
         register_queues(self.database)
@@ -244,22 +216,22 @@ class MaintenanceRunner:
             self._drained()
         return DRAIN_LOOK_SECONDS
 
-    def _notify_all(self, queues: Collection[str], keys: Collection[str]) -> None:
-        self._notify_cluster(set(queues))
-        self.admit(keys)
-
-    def _notify_cluster(self, queues: set[str]) -> None:
+    def _announce_work(self, queues: Collection[str], keys: Collection[str] = ()) -> None:
+        """Announce queues that have work; let this thread admit the next jobs of concurrency keys."""
         if queues:
-            self._wake_children({queue_payload(queue) for queue in queues})
+            self._announce(set(map(queue_payload, queues)))
+        if keys:
+            self.admit(keys)
 
-    def _wake_children(self, payloads: set[str]) -> None:
+    def _announce(self, payloads: set[str]) -> None:
+        """Send payloads to the own children at once, and to all other commands by a notification."""
         self._wake(payloads)
         if conf.notify or CANCEL in payloads:
             send_or_warn(self.database, sorted(payloads))
 
-    def _forward_progress(self, announcements: Mapping[str, set[str]]) -> None:
+    def _announce_by_channel(self, announcements: Mapping[str, set[str]]) -> None:
         for channel, payloads in announcements.items():
             if channel == CHANNEL:
-                self._wake_children(payloads)
+                self._announce(payloads)
             else:
                 send_or_warn(self.database, sorted(payloads), channel=channel)

@@ -1,5 +1,6 @@
 """Sums of the shared-memory counters of all processes, and of jobs enqueued here, for the page of metrics."""
 
+import copy
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,23 +16,14 @@ from django_pgqueue.signals import job_enqueued
 
 @dataclass(frozen=True)
 class CounterSums:
-    """Laid out as in a meter.
-
-    Attributes:
-        rows: of each queue and task.
-        histograms: of all processes together.
-    """
+    """Laid out as in a meter: rows of each queue and task, histograms of all processes together."""
 
     rows: dict[Kind, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0] * ROW_WIDTH))
     histograms: list[list[float]] = field(default_factory=lambda: [[0.0] * HISTOGRAM_WIDTH for _ in HISTOGRAMS])
 
 
 class CommandCounters:
-    """The counters of a command; from any thread.
-
-    Args:
-        most: maximum number of pairs of queue and task with sums of their own; all others share a row without names.
-    """
+    """Those of a command; from any thread. Pairs of queue and task beyond ``most`` share a row without names."""
 
     def __init__(self, most: int = ROWS) -> None:
         self._most = most
@@ -53,11 +45,7 @@ class CommandCounters:
 
     def sums(self) -> CounterSums:
         with self._lock:
-            found = CounterSums()
-            for kind, row in self._past.rows.items():
-                _add_to(found.rows[kind], row)
-            for mine, past in zip(found.histograms, self._past.histograms, strict=True):
-                _add_to(mine, past)
+            found = copy.deepcopy(self._past)
             for meter in self._living:
                 self._add(found, meter)
             return found
@@ -80,28 +68,16 @@ class CommandCounters:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandMetrics:
-    """Figures of one command.
-
-    Attributes:
-        processes: that live.
-        slots: for plain jobs, and as many for ``async def``.
-        busy: jobs that run.
-        pass_ages: by service, for how many seconds it has not been done well.
-    """
-
     sums: CounterSums
-    processes: int
-    slots: int
-    busy: int
-    pass_ages: Mapping[str, float]
+    processes: int  # that live
+    slots: int  # for plain jobs, and as many for ``async def``
+    busy: int  # jobs that run
+    pass_ages: Mapping[str, float]  # by service, for how many seconds it has not been done well
 
 
 def _add_to(sums: list[float], more: Sequence[float] | Iterable[float]) -> None:
     for place, number in enumerate(more):
         sums[place] += number
-
-
-# Counts of enqueued jobs
 
 
 def on_enqueued(note: Callable[[str, str, int], None]) -> None:

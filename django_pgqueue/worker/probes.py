@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from pathlib import Path
 
+from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.maintenance.pending_work import oldest_runnable
 from django_pgqueue.services import ServiceRunner
 from django_pgqueue.worker.config import WorkerConfig
@@ -25,10 +25,9 @@ from django_pgqueue.worker.health import (
     stuck_seconds,
 )
 from django_pgqueue.worker.heartbeat import HeartbeatMonitor
-from django_pgqueue.worker.http import Headers, Page, Response
-from django_pgqueue.worker.processes import ProcessPool
+from django_pgqueue.worker.http import Page, Response
+from django_pgqueue.worker.processes import ProcessPool, WorkerProcess
 from django_pgqueue.worker.shared_state import now
-from django_pgqueue.worker.worker_process import WorkerProcess
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -38,54 +37,56 @@ FRESH_SECONDS = 10.0
 """Maximum age of a verdict. One is made each second, so an older one means that the thread has stopped."""
 
 
-class BacklogProbe:
-    """Asks the database how long jobs have to wait, seldom enough to take a tenth of one connection's time."""
-
-    def __init__(self, alias: str, queues: tuple[str, ...]) -> None:
-        self.database = QueueConnection(alias, "health")
-        self.oldest = 0.0
-        self.asked_at = time.monotonic()
-        self._served = QueueSelector.of(queues)
-
-    def pass_once(self) -> float:
-        begun = time.monotonic()
-        self.oldest = oldest_runnable(self.database, self._served)
-        self.asked_at = time.monotonic()
-        return min(max(LOOK_SECONDS, 10 * (self.asked_at - begun)), STALE_SECONDS / 2)
-
-
 class HealthMonitor:
-    """Looks at one command once a second, and tells everyone who wants to know.
-
-    Args:
-        loops: the supervisor's threads whose work no other thread does; those that were not started do not count.
-        is_stopping: whether the command has been told to stop.
-        tell: called with each verdict, and with whether all planned processes are at work.
-    """
+    """Looks at one command once a second, and tells its probes; ``loops`` are those whose work no other thread does."""
 
     def __init__(
         self,
+        probes: "Probes",
         pool: ProcessPool,
         monitor: HeartbeatMonitor,
-        backlog: BacklogProbe,
         loops: Sequence[ServiceRunner],
         *,
         is_stopping: Callable[[], bool],
-        tell: Callable[[HealthStatus, bool], None],
     ) -> None:
         self.watched_at = time.monotonic()  # written by the main thread
+        self._probes = probes
         self._pool = pool
         self._monitor = monitor
-        self._loops = loops
-        self._backlog = backlog
+        self._database = QueueConnection(conf.database, "health")
+        self._oldest_seconds = 0.0  # for which the oldest job has waited that could run
+        self._asked_at = time.monotonic()
+        self._loop = ServiceRunner("health", self.pass_once)
+        self._backlog_loop = ServiceRunner("look at the backlog", self._look_at_backlog)
+        self._loops = (*loops, self._backlog_loop)
         self._is_stopping = is_stopping
-        self._tell = tell
         self._cycles: dict[int, tuple[int, float]] = {}  # of each process, and when they were last seen to grow
+
+    def start(self) -> None:
+        if self._pool.plan.health_max_age:
+            self._backlog_loop.start()
+        if self._probes.are_wanted:
+            self._loop.start()
+
+    def stop(self, seconds: float) -> None:
+        """Stop as the last: a command is alive until it has settled everything. ``seconds``: timeout of each thread."""
+        for loop in (self._backlog_loop, self._loop):
+            loop.stop()
+            if loop.is_alive():
+                loop.join(seconds)
+        self._database.close()
 
     def pass_once(self) -> float:
         facts = self._facts()
-        self._tell(evaluate(facts), sum(process.is_at_work for process in facts.processes) >= facts.planned)
+        self._probes.tell(evaluate(facts), facts.at_work >= facts.planned)
         return LOOK_SECONDS
+
+    def _look_at_backlog(self) -> float:
+        """Ask how long jobs have to wait, seldom enough to take a tenth of one connection's time."""
+        begun = time.monotonic()
+        self._oldest_seconds = oldest_runnable(self._database, self._pool.plan.served)
+        self._asked_at = time.monotonic()
+        return min(max(LOOK_SECONDS, 10 * (self._asked_at - begun)), STALE_SECONDS / 2)
 
     def _facts(self) -> HealthFacts:
         plan, at = self._pool.plan, time.monotonic()
@@ -97,12 +98,27 @@ class HealthMonitor:
             unbeaten_seconds=now() - self._monitor.last,
             lease_seconds=self._pool.lease_seconds,
             planned=plan.processes,
-            loops=tuple(loop_facts(loop) for loop in self._loops if loop.ident is not None),
-            processes=tuple(
-                process_facts(process, stalled_seconds=at - self._cycles[process.worker_id][1]) for process in processes
+            loops=tuple(
+                LoopFacts(
+                    service=loop.service,
+                    is_alive=loop.is_alive(),
+                    pass_seconds=loop.pass_seconds(),
+                    failures=loop.failures,
+                )
+                for loop in self._loops
+                if loop.ident is not None
             ),
-            oldest_seconds=self._backlog.oldest,
-            unasked_seconds=at - self._backlog.asked_at,
+            processes=tuple(
+                ProcessFacts(
+                    pid=process.pid,
+                    is_at_work=process.is_at_work,
+                    stalled_seconds=at - self._cycles[process.worker_id][1],
+                    failures=process.shared.failures(),
+                )
+                for process in processes
+            ),
+            oldest_seconds=self._oldest_seconds,
+            unasked_seconds=at - self._asked_at,
             max_age_seconds=plan.health_max_age,
             stuck_seconds=stuck_seconds(),
         )
@@ -110,26 +126,6 @@ class HealthMonitor:
     def _cycles_of(self, process: WorkerProcess, at: float) -> tuple[int, float]:
         cycles, (before, since) = process.shared.cycles(), self._cycles.get(process.worker_id, (-1, at))
         return (cycles, since) if cycles == before else (cycles, at)
-
-
-def loop_facts(loop: ServiceRunner) -> LoopFacts:
-    """Return what there is to know of a thread."""
-    return LoopFacts(
-        service=loop.service, is_alive=loop.is_alive(), pass_seconds=loop.pass_seconds(), failures=loop.failures
-    )
-
-
-def process_facts(process: WorkerProcess, *, stalled_seconds: float) -> ProcessFacts:
-    """Return what there is to know of a process; ``stalled_seconds``: since its consumer has finished a cycle."""
-    return ProcessFacts(
-        pid=process.pid,
-        is_at_work=process.is_at_work,
-        stalled_seconds=stalled_seconds,
-        failures=process.shared.failures(),
-    )
-
-
-# Answers
 
 
 class Probes:
@@ -141,12 +137,11 @@ class Probes:
         self._is_started = False  # as systemd knows
         self._verdict: HealthStatus | None = None
         self._told_at = 0.0
-        self._is_asked = bool(plan.health_port)
-        self.pages: dict[str, Page] = {"/live": self._live, "/ready": self._ready}
-
-    @property
-    def are_wanted(self) -> bool:
-        return bool(self._is_asked or self._file or self._systemd)
+        self.are_wanted = bool(plan.health_port or self._file or self._systemd)
+        self.pages: dict[str, Page] = {
+            "/live": lambda _: self._answer(lambda verdict: verdict.dead),
+            "/ready": lambda _: self._answer(lambda verdict: verdict.unready),
+        }
 
     def tell(self, verdict: HealthStatus, is_at_work: bool) -> None:  # noqa: FBT001 - the two halves of what is told
         """Take note of a verdict and pass it on; systemd first, as a disk that is full need not be its end."""
@@ -164,12 +159,6 @@ class Probes:
         if self._file:
             self._file.unlink(missing_ok=True)
 
-    def _live(self, _: Headers) -> Response:
-        return self._answer(lambda verdict: verdict.dead)
-
-    def _ready(self, _: Headers) -> Response:
-        return self._answer(lambda verdict: verdict.unready)
-
     def _answer(self, problems_of: Callable[[HealthStatus], tuple[str, ...]]) -> Response:
         if self._verdict is None or time.monotonic() - self._told_at > FRESH_SECONDS:
             problems: tuple[str, ...] = (
@@ -185,18 +174,18 @@ class Probes:
         if is_at_work and not self._is_started:
             self._is_started = True
             lines.append("READY=1")
-        if verdict.is_live:
+        if not verdict.dead:
             lines.append("WATCHDOG=1")
         notify(self._systemd, "\n".join(lines))
 
 
 def write(path: Path, verdict: HealthStatus) -> None:
     """Rewrite the file, as a whole, where the command is alive; remove it where it is not."""
-    if not verdict.is_live:
+    if verdict.dead:
         path.unlink(missing_ok=True)
         return
     new = path.with_name(f"{path.name}.{os.getpid()}")
-    report = {"live": verdict.is_live, "ready": verdict.is_ready, "problems": verdict.unready}
+    report = {"live": True, "ready": not verdict.unready, "problems": verdict.unready}
     new.unlink(missing_ok=True)  # of a command with this pid that was killed; or a link laid by an attacker
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
         file.write(json.dumps(report) + "\n")

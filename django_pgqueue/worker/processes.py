@@ -1,57 +1,262 @@
 """The child processes of one supervisor: those that live, those that have ended, and the places to be filled."""
 
+import contextlib
 import logging
+import math
+import multiprocessing
 import os
+import random
+import select
 import signal
 import socket
 import threading
 import time
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from django.db import Error, connections
 
 from django_pgqueue.db.connections import Database, QueueConnection
 from django_pgqueue.db.errors import is_locked
-from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs import leases
 from django_pgqueue.jobs.stats import ProcessCounters
 from django_pgqueue.retry_policy import reconnect_delay
 from django_pgqueue.version import VERSION
-from django_pgqueue.worker.child import ChildConfig
+from django_pgqueue.worker import child
 from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.health import stuck_seconds
+from django_pgqueue.worker.isolation import CAREFUL_SECONDS
 from django_pgqueue.worker.metrics import CommandCounters
-from django_pgqueue.worker.shared_state import now
-from django_pgqueue.worker.worker_process import WorkerProcess
+from django_pgqueue.worker.shared_state import SharedState, now
+from django_pgqueue.worker.timeouts import PATIENCE_SECONDS
 
 logger = logging.getLogger("django_pgqueue.worker")
 
+SPAWN = multiprocessing.get_context("spawn")
+"""A fresh interpreter: no connection, lock or thread of the supervisor's is inherited."""
+
 LOCK_MILLISECONDS = 20  # timeout of the wait for a locked row of pgqueue_workers
+SETTLED_SECONDS = 10.0  # minimum life of a process that counts as having started well
+JITTER = 0.1  # on max_jobs, so that processes started together are not recycled together
+MOMENT_SECONDS = 1.0  # in which a process that is told to leave gives back what it has only fetched
 
 STUCK_PART = 0.8
 """Maximum part of the time after which probes take a command for dead that a process of it may go without a cycle."""
 
+LOOK_SECONDS = 2.0
+"""Maximum time that counts from one look at a process to the next: what is longer, this process was frozen too."""
+
+UNGUARDED = os.EX_CONFIG
+"""Exit code of a process that was to run the command again: its main module does so whenever it is imported."""
+
+MIB = 2**20
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(eq=False)
+class Vacancy:
+    """A place to be filled: at once, or after a pause where processes keep dying young."""
+
+    failures: int = 0  # number of processes in this place that have died young, one after the other
+    replaces: "WorkerProcess | None" = None  # it has the place until the new process is at work, and leaves then
+    is_careful: bool = False  # the process is to claim one job at a time at first, see ``CAREFUL_SECONDS``
+
+    def __post_init__(self) -> None:
+        self._start_at = time.monotonic() + (reconnect_delay(self.failures) if self.failures else 0.0)
+
+    def seconds_left(self) -> float:
+        return max(self._start_at - time.monotonic(), 0.0)
+
+
+class WorkerProcess:
+    """One child: its process, the pipe of its orders and the memory shared with it."""
+
+    def __init__(
+        self, plan: WorkerConfig, worker_id: int, vacancy: Vacancy, meter: ProcessCounters | None = None
+    ) -> None:
+        self.worker_id = worker_id
+        # Not the vacancy itself, by which each process would keep the one before it, and that one the one before that.
+        self.failures = vacancy.failures
+        self.replaces = vacancy.replaces  # None once it is at work
+        self._is_careful = vacancy.is_careful
+        self.is_replaced = False  # another one has been asked for
+        self.is_leaving = False  # it takes no more
+        self._max_jobs = (plan.max_jobs or math.inf) * random.uniform(1 - JITTER, 1)  # noqa: S311 - jitter
+        self._max_memory_mb = plan.max_memory_mb or math.inf
+        self.was_stopped = False
+        self._is_crash = False
+        self.killed: frozenset[int] = frozenset()  # the run ids of jobs that were killed
+        self._pressed: dict[int, float] = {}  # run ids of jobs that are to stop -> since when, monotonic
+        self._given_up_at: float | None = None
+        self._ended_at: float | None = None
+        self.pid = 0  # kept for those who speak of it when it is gone
+        self.shared = SharedState()
+        self.meter = meter  # where it sums up what it does, for metrics; None: there are none
+        self._orders_read, self._orders = SPAWN.Pipe(duplex=False)
+        self._process = SPAWN.Process(
+            target=child.main,
+            args=(plan, worker_id, self._orders_read, self.shared, meter),
+            kwargs={
+                "databases": {alias: connections[alias].settings_dict["NAME"] for alias in connections},
+                "is_careful": vacancy.is_careful,
+            },
+            name=f"pgqueue-{worker_id}",
+        )
+        self._started_at = self._looked_at = time.monotonic()
+        self._cycles = 0  # when it was last looked at
+        self.stalled_seconds = 0.0  # for which it was seen to finish no cycle; 0 before its first one, or a job in that
+
+    def start(self) -> None:
+        self._process.start()
+        self.pid = self._process.pid or 0
+        self._orders_read.close()
+        os.set_blocking(self._orders.fileno(), False)
+
+    @property
+    def sentinel(self) -> int:
+        return self._process.sentinel
+
+    def has_ended(self, *, is_ending: bool) -> bool:
+        """Whether the process is gone; waits a moment for one whose sentinel says that it is about to be."""
+        if is_ending:
+            self._process.join(1.0)
+        if self.exit_code is not None and self._ended_at is None:
+            self._ended_at = time.monotonic()
+        return self._ended_at is not None
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it lives; below 0: the signal that ended it."""
+        return self._process.exitcode
+
+    @property
+    def ended_seconds(self) -> float:
+        return 0.0 if self._ended_at is None else time.monotonic() - self._ended_at
+
+    @property
+    def is_young(self) -> bool:
+        return time.monotonic() - self._started_at < SETTLED_SECONDS
+
+    @property
+    def was_careful(self) -> bool:
+        lived = (self._ended_at or math.inf) - self._started_at
+        has_ended_itself = not self.was_stopped and not self.shared.has_ended_cycles()
+        return self._is_careful and has_ended_itself and lived < CAREFUL_SECONDS
+
+    @property
+    def is_at_work(self) -> bool:
+        return self.shared.cycles() > 0
+
+    def look(self) -> None:
+        """Take note whether its consumer has finished a cycle; to be called about once a second, by one thread.
+
+        The first cycle may be kept from its end too, by a job that was claimed in it.
+        """
+        cycles, at = self.shared.cycles(), time.monotonic()
+        if cycles != self._cycles or not (cycles or self.shared.busy()):
+            self.stalled_seconds = 0.0
+        else:
+            self.stalled_seconds += min(at - self._looked_at, LOOK_SECONDS)
+        self._cycles, self._looked_at = cycles, at
+
+    @property
+    def is_unguarded(self) -> bool:
+        """Whether it ended before it could begin, as will every other one; a job may have ended it by the same code."""
+        has_claimed = self.shared.started() or self.shared.unbegun()
+        return self.exit_code == UNGUARDED and not self.is_at_work and not has_claimed
+
+    def excess(self) -> str | None:
+        """Say what it has used up; None where it is within its limits, or a new process would be no better.
+
+        Memory does not count before the first job and in the first 10 seconds: a limit below what the code alone takes
+        must not keep the supervisor busy with replacing.
+        """
+        finished = self.shared.finished()
+        if self._given_up_at is not None:
+            return "it runs jobs that do not stop"
+        if finished >= self._max_jobs:
+            return f"{finished} jobs finished"
+        if self._max_memory_mb < math.inf and finished and not self.is_young:
+            memory_mb = resident_bytes(self.pid) / MIB
+            return f"{memory_mb:.0f} MiB in use" if memory_mb > self._max_memory_mb else None
+        return None
+
+    def overdue(self) -> set[int]:
+        return self.shared.overdue(time.monotonic() if self._ended_at is None else self._ended_at)
+
+    def ignoring_stop(self) -> set[int]:
+        """Return the run ids of jobs that ignored a stop request for several seconds. Poll this."""
+        pressed = self.overdue() | (self.killed and self.shared.running() & self.killed)
+        at = time.monotonic()
+        self._pressed = {run_id: self._pressed.get(run_id, at) for run_id in pressed}
+        return {run_id for run_id, since in self._pressed.items() if at - since >= PATIENCE_SECONDS}
+
+    def stop_claiming(self, *, is_stuck: bool = False) -> bool:
+        """Let it finish what it runs beside jobs that do not stop; return whether that was not known before.
+
+        ``is_stuck``: its consumer has not finished a cycle for long, and may begin nothing for that reason.
+        """
+        is_new = self._given_up_at is None
+        is_away = not (self.shared.is_lease_valid() or is_stuck)  # no outcome can be written while the database is away
+        if is_new or is_away:
+            self._given_up_at = time.monotonic()
+        self.leave()
+        return is_new
+
+    def is_beyond_stopping(self, run_ids: set[int], shutdown_timeout_seconds: float) -> bool:
+        others = self.shared.started() - run_ids
+        patience = shutdown_timeout_seconds if others else MOMENT_SECONDS
+        return self._given_up_at is not None and time.monotonic() - self._given_up_at >= patience
+
+    def leave(self) -> None:
+        """Let it finish what it runs and take no more; to be repeated until it has ended."""
+        self.is_leaving = True
+        self.order("stop")
+
+    def order(self, word: str, detail: str = "") -> None:
+        """Send an order. One that does not fit into the pipe of a frozen child, or comes too late, is dropped.
+
+        Longer ones than a pipe takes as a whole would be torn; they go without their detail.
+        """
+        line = f"{word} {detail}".encode()
+        with contextlib.suppress(OSError):
+            os.write(self._orders.fileno(), (line if len(line) < select.PIPE_BUF else word.encode()) + b"\n")
+
+    def kill(self, *, is_crash: bool = False) -> None:
+        """End it now, on purpose.
+
+        Args:
+            is_crash: what it was running is to pay for that as if it had crashed; else it goes back. That stands though
+                it is ended once more before it is gone.
+        """
+        self._is_crash |= is_crash
+        self.was_stopped = not self._is_crash
+        self._process.kill()
+
+    def discard(self) -> None:
+        self._orders_read.close()
+        self._orders.close()
+
+    def close(self) -> None:
+        self._process.join()
+        self._process.close()
+        self._orders.close()
+
 
 class ProcessPool:
-    """Shared by the supervisor's threads. Lists are copied before they are walked.
-
-    Args:
-        plan: how many children there are to be, and what they do.
-        supervisor_id: stands in their rows.
-        lease_seconds: how long a silent child keeps its jobs.
-        counters: where they sum up what they do, for metrics; None: there are none.
-    """
+    """Shared by the supervisor's threads. Lists are copied before they are walked."""
 
     def __init__(
         self, plan: WorkerConfig, *, supervisor_id: int, lease_seconds: int, counters: CommandCounters | None = None
     ) -> None:
         self.plan = plan
-        self.lease_seconds = lease_seconds
+        self.lease_seconds = lease_seconds  # for which a silent process keeps its jobs
         self.living: list[WorkerProcess] = []
         self._parting: list[WorkerProcess] = []  # on their way from the living to those that have ended
         self.ended: list[WorkerProcess] = []  # their jobs are not settled yet
         self.changed_read, self._changed = os.pipe()  # tells the main thread that there is news
         self._supervisor_id = supervisor_id
-        self._counters = counters
+        self._counters = counters  # of metrics; None: there are none
         self._vacancies = [Vacancy()] * plan.processes
         self._finished = 0  # jobs, by processes that have ended
         self._is_crowded_told = False
@@ -60,18 +265,21 @@ class ProcessPool:
 
     def spawn_missing(self, database: Database) -> None:
         for vacancy in [vacancy for vacancy in self._vacancies if vacancy.seconds_left() == 0]:
-            worker_id = self._write_down(database)
-            assert worker_id is not None  # noqa: S101 - only those who ask for an id may get none
-            process = None
-            try:
-                process = self._made(worker_id, vacancy)
-                is_in = self._let_in(process, vacancy)
-            except BaseException:
-                self._put_off(vacancy)
-                self._discard(database, worker_id, process)
-                raise
-            if not is_in:
-                self._discard(database, worker_id, process)
+            self._spawn(database, vacancy)
+
+    def _spawn(self, database: Database, vacancy: Vacancy) -> None:
+        worker_id = self._write_down(database)
+        assert worker_id is not None  # noqa: S101 - only those who ask for an id may get none
+        with contextlib.ExitStack() as undo:  # nothing is left behind of a process that is not let in
+            undo.callback(leases.deregister, database, [worker_id])
+            undo.callback(self._put_off, vacancy)  # does nothing once the pool is closed
+            meter = self._counters.made() if self._counters else None
+            undo.callback(self._retire, meter)
+            process = WorkerProcess(self.plan, worker_id, vacancy, meter)  # memory or descriptors may be short
+            undo.callback(process.discard)
+            process.shared.extend_lease(now() + self.lease_seconds)
+            if self._let_in(process, vacancy):
+                undo.pop_all()
 
     def close(self) -> None:
         with self._door:
@@ -119,15 +327,17 @@ class ProcessPool:
         self._vacancies.append(Vacancy(replaces=worn))
         return True
 
-    def remove_deaf(self) -> None:
+    def remove_ignoring_stop(self) -> None:
         """End the processes whose jobs do not stop, when their other jobs have ended, or have had the time for it."""
         for process in list(self.living):
-            if not (deaf := process.ignoring_stop()):
+            if not (run_ids := process.ignoring_stop()):
                 continue
             if process.stop_claiming(is_stuck=self.is_stuck(process)):
-                logger.warning("Process %d runs %d job(s) that do not stop: it takes no more", process.pid, len(deaf))
-            if process.is_beyond_stopping(deaf, self.plan.shutdown_timeout_seconds):
-                logger.warning("Process %d is ended, %d job(s) in it do not stop", process.pid, len(deaf))
+                logger.warning(
+                    "Process %d runs %d job(s) that do not stop: it takes no more", process.pid, len(run_ids)
+                )
+            if process.is_beyond_stopping(run_ids, self.plan.shutdown_timeout_seconds):
+                logger.warning("Process %d is ended, %d job(s) in it do not stop", process.pid, len(run_ids))
                 process.kill()
 
     def remove_stuck(self) -> bool:
@@ -188,8 +398,7 @@ class ProcessPool:
         locked, which is not waited for: such a process is not judged.
         """
         try:
-            with database.transaction():
-                database.rows(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
+            with database.transaction(lock_milliseconds=LOCK_MILLISECONDS):
                 worker_id = self._write_down(database, process.worker_id)
         except Error as error:
             if not is_locked(error):
@@ -232,7 +441,7 @@ class ProcessPool:
             worker_id=worker_id,
         )
 
-    def _let_in(self, process: WorkerProcess, vacancy: "Vacancy") -> bool:
+    def _let_in(self, process: WorkerProcess, vacancy: Vacancy) -> bool:
         with self._door:
             if self._closed:
                 return False
@@ -242,61 +451,32 @@ class ProcessPool:
         self.wake_main_thread()
         return True
 
-    def _put_off(self, vacancy: "Vacancy") -> None:
+    def _put_off(self, vacancy: Vacancy) -> None:
         with self._door:
             if vacancy in self._vacancies:
                 self._vacancies.remove(vacancy)
-                self._vacancies.append(
-                    Vacancy(vacancy.failures + 1, replaces=vacancy.replaces, is_careful=vacancy.is_careful)
-                )
-
-    def _discard(self, database: Database, worker_id: int, process: WorkerProcess | None) -> None:
-        if process is not None:
-            process.discard()
-            self._retire(process.meter)
-        leases.deregister(database, [worker_id])
-
-    def _made(self, worker_id: int, vacancy: "Vacancy") -> WorkerProcess:
-        """Return a process that is still to be started; raises OSError where memory or descriptors are short."""
-        plan = self.plan
-        databases = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
-        brief = ChildConfig(
-            worker_id, plan.queues, plan.concurrency, plan.verbosity, databases, is_careful=vacancy.is_careful
-        )
-        meter = self._counters.made() if self._counters else None
-        try:
-            process = WorkerProcess(brief, plan, failures=vacancy.failures, replaces=vacancy.replaces, meter=meter)
-        except BaseException:
-            self._retire(meter)
-            raise
-        process.shared.extend_lease(now() + self.lease_seconds)
-        return process
+                self._vacancies.append(replace(vacancy, failures=vacancy.failures + 1))
 
     def _retire(self, meter: ProcessCounters | None) -> None:
         if self._counters and meter:
             self._counters.retire(meter)
 
 
-class Vacancy:
-    """A place to be filled: at once, or after a pause where processes keep dying young.
-
-    Args:
-        replaces: who has the place until then.
-        is_careful: the process is to claim one job at a time at first, see ``CAREFUL_SECONDS``.
-    """
-
-    def __init__(self, failures: int = 0, *, replaces: WorkerProcess | None = None, is_careful: bool = False) -> None:
-        self.failures = failures
-        self.is_careful = is_careful
-        self.replaces = replaces
-        self._start_at = time.monotonic() + (reconnect_delay(failures) if failures else 0.0)
-
-    def seconds_left(self) -> float:
-        return max(self._start_at - time.monotonic(), 0.0)
-
-
 def ending(exit_code: int | None) -> str:
-    """Say in words how a process ended."""
     if exit_code is not None and exit_code < 0:
         return f"killed by {signal.Signals(-exit_code).name}"
     return f"exit code {exit_code}"
+
+
+def can_read_memory() -> bool:
+    """Whether this system tells the memory of another process: Linux does."""
+    return resident_bytes(os.getpid()) > 0
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident memory of a process; 0 if it is gone, or the system has no ``/proc``."""
+    try:
+        _, resident, *_ = Path(f"/proc/{pid}/statm").read_text().split()
+    except (OSError, ValueError):  # whatever it is, no heartbeat is to fail for it
+        return 0
+    return int(resident) * PAGE_BYTES

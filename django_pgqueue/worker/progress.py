@@ -10,6 +10,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 from django_pgqueue.db.connections import PendingResult, QueueConnection
 from django_pgqueue.jobs import context
@@ -23,38 +24,29 @@ PAUSE_SECONDS = 1.0
 AT_ONCE = 500  # maximum number of runs that go on to write at once, besides those that end
 
 
+@dataclass(frozen=True)
 class SentUpdates:
-    """News on their way.
+    """News on their way."""
 
-    Args:
-        runs: those whose news they are.
-        ended: of these, the ones for which there is no later.
-    """
-
-    def __init__(self, runs: Sequence[CurrentJob], ended: Sequence[CurrentJob], answer: PendingResult) -> None:
-        self.runs = runs
-        self._ended = ended
-        self._answer = answer
+    runs: Sequence[CurrentJob]
+    ended: Sequence[CurrentJob]  # those of the runs for which there is no later
+    answer: PendingResult
 
     @functools.cached_property
     def written(self) -> frozenset[int]:
         """The ids of the jobs whose rows have them. Waits for the answer."""
-        return frozenset(job_id for (job_id,) in self._answer.fetchall())
+        return frozenset(job_id for (job_id,) in self.answer.fetchall())
 
     def missed(self) -> frozenset[int]:
         """Return the ids of the jobs that have ended and whose rows could not be written; waits only if any ended."""
-        return frozenset(run.id for run in self._ended) - self.written if self._ended else frozenset()
+        return frozenset(run.id for run in self.ended) - self.written if self.ended else frozenset()
 
 
 class PendingUpdates:
-    """The news that are not written yet. ``tell`` may be called from any thread, all else is the consumer's.
-
-    Args:
-        ring: wakes the consumer.
-    """
+    """The news that are not written yet. ``tell`` may be called from any thread, all else is the consumer's."""
 
     def __init__(self, ring: Callable[[], None], shared: SharedState) -> None:
-        self._ring = ring
+        self._ring = ring  # wakes the consumer
         self._shared = shared
         self._told: deque[CurrentJob] = deque()
         self._pending: dict[int, CurrentJob] = {}  # by run_id
@@ -86,7 +78,7 @@ class PendingUpdates:
         return SentUpdates(self._sent, last, context.send_updates(database, self._sent)) if self._sent else None
 
     def took(self, sent: SentUpdates | None) -> None:
-        """Learn from the answer. What is locked is tried again; whose job is not held any more is heard no more."""
+        """Learn from the answer. What is locked is tried again; a run whose job is not held any more is forgotten."""
         if sent is None:
             return
         now = time.monotonic()

@@ -43,7 +43,6 @@ FULL_SCAN_SHARE = 10
 CALLED_SHARE = 3
 """The same where work was announced since: it may be below, as the turns of a fair key are, or a higher priority."""
 
-
 LONGEST_SETBACK_SECONDS = 60.0
 """Maximum pause between two claims that fail; from the second one on it follows how long they keep the consumer."""
 
@@ -69,7 +68,7 @@ class QueueCursor:
     low_water: Place | None = None  # claims between full scans begin after it
     full_scan_at: float = 0.0  # not before, monotonic
     called_scan_at: float = 0.0  # nor before this, if there was a call
-    is_owed: bool = False  # there may be jobs that only a full scan finds
+    needs_full_scan: bool = False  # there may be jobs that only a full scan finds
 
     def above(self) -> Place | None:
         """Return where the next claim begins; None for a full scan."""
@@ -85,14 +84,14 @@ class QueueCursor:
             now = time.monotonic()
             self.full_scan_at = now + min(FULL_SCAN_SHARE * seconds, FULL_SCAN_SECONDS)
             self.called_scan_at = now + min(CALLED_SHARE * seconds, FULL_SCAN_SECONDS)
-        self.is_owed = claimed.above is not None or bool(jobs)
+        self.needs_full_scan = claimed.above is not None or bool(jobs)
 
 
 class QueueCursors:
     """Not safe for two threads at once; ``queues``: as ``QueueSelector`` takes them, empty means all."""
 
     def __init__(self, queues: tuple[str, ...], limits: LimitsCache) -> None:
-        self._served = QueueSelector.of(queues)
+        self.served = QueueSelector.of(queues)
         self._limits = limits
         self._ready: dict[str, None] = {}  # queues that may have work, in the order in which to ask them
         self._cursors: dict[str, QueueCursor] = {}
@@ -115,9 +114,6 @@ class QueueCursors:
                 if self._setbacks and self._is_out(queue):
                     self._setbacks[queue].called()
 
-    def select(self, queues: Iterable[str]) -> list[str]:
-        return self._served.among(queues)
-
     def rewind(self, queue: str, place: Place) -> None:
         cursor = self._cursors.setdefault(queue, QueueCursor())
         if cursor.low_water is not None:
@@ -129,9 +125,9 @@ class QueueCursors:
         if self._ready:
             return 0.0
         cursors = self._cursors.items()
-        owed = (cursor.full_scan_at for queue, cursor in cursors if cursor.is_owed and not self._is_out(queue))
+        scans = (cursor.full_scan_at for queue, cursor in cursors if cursor.needs_full_scan and not self._is_out(queue))
         set_back = (setback.retry_at for setback in self._setbacks.values())
-        return min([self._next_look_at(), self._limits.reopen_at(), *owed, *set_back])
+        return min([self._next_look_at(), self._limits.reopen_at(), *scans, *set_back])
 
     def has_to_retry(self) -> bool:
         """Whether to claim apart: from a queue that was set back, or after a look at all queues that has failed."""
@@ -142,8 +138,8 @@ class QueueCursors:
     def limits_changed(self, queues: Iterable[str]) -> None:
         for queue in queues:
             self._ready.pop(queue, None)
-            self._cursors.pop(queue, None)  # a limited queue has none, and to a paused one no full scan is owed
-        self._add(self._served.among(queues))
+            self._cursors.pop(queue, None)  # a limited queue has none, and a paused one needs no full scan
+        self._add(self.served.among(queues))
 
     def ended(self, queues: Iterable[str]) -> None:
         self._add(self._limits.ended(queues))
@@ -162,7 +158,9 @@ class QueueCursors:
         self._asked = ("", False)
         if now >= self._next_look_at() and (apart or not self._failed_looks):
             self._look(database, now)
-        self._add(queue for queue, cursor in self._cursors.items() if cursor.is_owed and now >= cursor.full_scan_at)
+        self._add(
+            queue for queue, cursor in self._cursors.items() if cursor.needs_full_scan and now >= cursor.full_scan_at
+        )
         self._add(self._limits.reopened())
         queue = (self._retried(most_limited) if apart and self._setbacks else None) or self.next_queue(most_limited)
         if queue is None:
@@ -219,7 +217,7 @@ class QueueCursors:
             logger.warning("Jobs of queue %r cannot be claimed (failure %d): %s", queue, failures, reason)
 
     def _look(self, database: QueueConnection, now: float) -> None:
-        self._add(ready_queues(database, self._served))
+        self._add(ready_queues(database, self.served))
         self._look_at = now + conf.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
         if self._suspected == "":
             self._suspected = None
@@ -242,7 +240,7 @@ class QueueCursors:
     def advance(self, claimed: Claim, jobs: list[ClaimedJob], seconds: float) -> None:
         """Learn from the answer to a claim; a queue that gave less than it was asked for has nothing more for now.
 
-        It may have had rows that others were just editing, so it is owed a full scan. ``seconds`` include whatever was
+        It may have had rows that others were just editing, so it needs a full scan. ``seconds`` include whatever was
         sent along with the claim.
         """
         self._ready.pop(claimed.queue, None)
@@ -250,14 +248,15 @@ class QueueCursors:
             self._suspected = None
         if self._setbacks:
             self._recovered(claimed)
-        if claimed.is_limited:
-            self._took_limited(claimed, len(jobs))
-            return
-        self._cursors[claimed.queue].record_claim(claimed, jobs, seconds)
-        if len(self._cursors) > REMEMBERED:
-            self._cursors = {queue: cursor for queue, cursor in self._cursors.items() if cursor.is_owed}
+        if not claimed.is_limited:
+            self._cursors[claimed.queue].record_claim(claimed, jobs, seconds)
+            if len(self._cursors) > REMEMBERED:
+                self._cursors = {queue: cursor for queue, cursor in self._cursors.items() if cursor.needs_full_scan}
+        has_more, token_seconds = claimed.left()
         if len(jobs) == claimed.limit:
             self._add([claimed.queue])  # where all are served, at the end: they take turns
+        elif has_more:
+            self._limits.shut(claimed.queue, token_seconds)
 
     def _recovered(self, claimed: Claim) -> None:
         setback = self._setbacks.get(claimed.queue)
@@ -285,13 +284,6 @@ class QueueCursors:
         goes_on = setback is None or (setback.is_of_full_scans and cursor is not None and cursor.low_water is not None)
         return not goes_on
 
-    def _took_limited(self, claimed: Claim, number: int) -> None:
-        has_more, token_seconds = claimed.left()
-        if number == claimed.limit:
-            self._add([claimed.queue])
-        elif has_more:
-            self._limits.shut(claimed.queue, token_seconds)
-
     def next_queue(self, most_limited: int) -> str | None:
         """Return the queue to ask; a limited one waits while this process holds as many of its jobs as it has slots."""
         for queue in list(self._ready):
@@ -305,5 +297,5 @@ class QueueCursors:
         if self._setbacks:
             queues = [queue for queue in queues if not self._is_out(queue)]
         self._ready.update((queue, None) for queue in queues if self._limits.is_open(queue))
-        if self._served.wanted and len(self._ready) > 1:
-            self._ready = dict.fromkeys(self._served.among(self._ready))
+        if self.served.wanted and len(self._ready) > 1:
+            self._ready = dict.fromkeys(self.served.among(self._ready))

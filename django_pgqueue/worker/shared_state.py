@@ -4,10 +4,9 @@ When a child dies, the supervisor knows from here at once which jobs were starte
 only fetched (it does not). Plain aligned stores, no lock: a process can be killed between any two instructions.
 """
 
-import multiprocessing
 import time
 from collections.abc import Iterable
-from multiprocessing.context import SpawnContext
+from multiprocessing import RawArray
 from typing import Any
 
 from django_pgqueue.records import ClaimedJob
@@ -17,22 +16,14 @@ CAPACITY = 4096
 
 FETCHED, RUNNING, ENDED = 0, 1, 2  # of a job that is held
 
+LAYOUT = (("q", CAPACITY), ("b", CAPACITY), ("q", 5), ("d", 1), ("q", CAPACITY), ("d", CAPACITY))  # types and lengths
+
 
 class SharedState:
     """One cell for each job a child holds. Written by the child, read by the supervisor; ``deadline`` the other way."""
 
-    def __init__(self, context: SpawnContext | None = None) -> None:
-        context = context or multiprocessing.get_context("spawn")
-        self._open(
-            (
-                context.RawArray("q", CAPACITY),
-                context.RawArray("b", CAPACITY),
-                context.RawArray("q", 5),
-                context.RawArray("d", 1),
-                context.RawArray("q", CAPACITY),
-                context.RawArray("d", CAPACITY),
-            )
-        )
+    def __init__(self) -> None:
+        self._open(tuple(RawArray(code, size) for code, size in LAYOUT))
 
     def _open(self, memory: tuple[Any, ...]) -> None:
         """Look at the memory by views: they are read and written at several times the speed of the arrays beneath."""
@@ -81,13 +72,16 @@ class SharedState:
 
     def started(self) -> set[int]:
         """Return the run ids of all jobs that were started and whose outcome is not known to be written."""
-        return {run_id for run_id, started in zip(self._held, self._started, strict=True) if run_id and started}
+        return self._those(RUNNING, ENDED)
 
     def unbegun(self) -> set[int]:
-        return {run_id for run_id, started in zip(self._held, self._started, strict=True) if run_id and not started}
+        return self._those(FETCHED)
 
     def running(self) -> set[int]:
-        return {run_id for run_id, state in zip(self._held, self._started, strict=True) if run_id and state == RUNNING}
+        return self._those(RUNNING)
+
+    def _those(self, *states: int) -> set[int]:
+        return {run_id for run_id, state in zip(self._held, self._started, strict=True) if run_id and state in states}
 
     def busy(self) -> int:
         return self._started.tobytes().count(RUNNING)

@@ -43,13 +43,7 @@ ANSWER_SECONDS = 3.0
 
 
 class Slots:
-    """All slots of one child.
-
-    Args:
-        concurrency: how many plain tasks run at once in threads, and how many ``async def`` tasks in the event loop.
-        shared: where a job is noted as started.
-        outbox: where outcomes go.
-    """
+    """All slots of one child: ``concurrency`` threads for plain tasks, and as many lanes for ``async def`` tasks."""
 
     def __init__(self, concurrency: int, shared: SharedState, outbox: "queue.SimpleQueue[Ended | None]") -> None:
         self.concurrency = concurrency
@@ -84,7 +78,7 @@ class Slots:
                 threading.Thread(target=self._work, name=f"pgqueue-slot-{self._threads}", daemon=True).start()
 
     def waiting(self) -> int:
-        return self._inbox.qsize() + len(self._put_back) + self._lanes.waiting()
+        return self._inbox.qsize() + len(self._put_back) + len(self._lanes.pending)
 
     def checking(self) -> int:
         return max(len(self._checking) - self.waiting(), 0) if self._checking else 0
@@ -101,7 +95,7 @@ class Slots:
                 self.outbox.put(None)
 
     def withdraw(self) -> list[tuple[int, ClaimedJob]]:
-        unrun = [*_emptied(self._put_back), *self._lanes.withdraw()]
+        unrun = [*_emptied(self._put_back), *_emptied(self._lanes.pending)]
         try:
             while True:
                 unrun.append(self._inbox.get_nowait())
@@ -213,7 +207,7 @@ class Lanes:
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
-        self._pending: deque[Work] = deque()
+        self.pending: deque[Work] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lanes: list[Lane] = []
         self._free: list[Lane] = []
@@ -222,16 +216,10 @@ class Lanes:
 
     def accept(self, work: Work) -> None:
         loop = self._loop or self._start()
-        self._pending.append(work)
+        self.pending.append(work)
         if not self._is_called:
             self._is_called = True
             loop.call_soon_threadsafe(self._arrive)
-
-    def waiting(self) -> int:
-        return len(self._pending)
-
-    def withdraw(self) -> list[Work]:
-        return _emptied(self._pending)
 
     def _start(self) -> asyncio.AbstractEventLoop:
         loop = self._loop = asyncio.new_event_loop()
@@ -248,7 +236,7 @@ class Lanes:
 
     def _arrive(self) -> None:
         self._is_called = False  # before looking: what arrives from here on calls again
-        while len(self._pending) > self._opening and (lane := self._free_lane()):
+        while len(self.pending) > self._opening and (lane := self._free_lane()):
             self._open(lane)
 
     def _free_lane(self) -> "Lane | None":
@@ -273,7 +261,7 @@ class Lanes:
             if lane.is_stale():
                 with self._slots.check(lane):
                     await lane.call(check_connections)
-            work = _popped(self._pending)
+            work = _popped(self.pending)
         finally:
             self._opening -= 1
         if work is None:  # the consumer has withdrawn it
@@ -290,24 +278,19 @@ class Lanes:
                     await lane.call(tidy)
                 self._slots.end(cell, outcome)
         finally:
-            if len(self._pending) > self._opening:
+            if len(self.pending) > self._opening:
                 self._open(lane)
             else:
                 self._free.append(lane)
 
 
 class LaneThread(ThreadPoolExecutor):
-    """One thread for sync code, begun with its first call, which knows the calls that have not ended.
-
-    Attributes:
-        pending: calls that have not ended, the one that is running included.
-        is_used: whether there was a call.
-    """
+    """One thread for sync code, begun with its first call, which knows the calls that have not ended."""
 
     def __init__(self) -> None:
         super().__init__(max_workers=1)
-        self.pending: set[Future[Any]] = set()
-        self.is_used = False
+        self.pending: set[Future[Any]] = set()  # the call that is running included
+        self.is_used = False  # there was a call
 
     def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         self.is_used = True

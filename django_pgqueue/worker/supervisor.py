@@ -6,6 +6,7 @@ own, so no handler can starve them. Children get its orders through pipes and di
 
 import json
 import logging
+import math
 import os
 import secrets
 import signal
@@ -16,7 +17,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import wait
-from typing import Any
 
 from django.db import Error, OperationalError, connections
 
@@ -30,17 +30,16 @@ from django_pgqueue.version import VERSION
 from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.heartbeat import Heartbeat, Liveness
 from django_pgqueue.worker.http import Address, Page, PageServer
-from django_pgqueue.worker.janitor import TableMaintenance
 from django_pgqueue.worker.listener import Listener
 from django_pgqueue.worker.maintenance import MaintenanceRunner
 from django_pgqueue.worker.metrics import CommandCounters, CommandMetrics, on_enqueued
-from django_pgqueue.worker.probes import BacklogProbe, HealthMonitor, Probes
+from django_pgqueue.worker.probes import HealthMonitor, Probes
 from django_pgqueue.worker.processes import ProcessPool
+from django_pgqueue.worker.table_maintenance import TableMaintenance
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-FAREWELL_SECONDS = 5.0
-
+FAREWELL_SECONDS = 5.0  # timeout of the end of each thread when the command ends
 LONG_SECONDS = 60.0  # maximum time of a maintenance service without being named in the log
 
 SETTLE_SECONDS = 10.0
@@ -54,7 +53,7 @@ def stop_signals(handle: Callable[[int], None]) -> Iterator[None]:
     For the main thread only. What handles them may come between any two instructions of it, and must not log.
     """
 
-    def called(number: int, _frame: Any) -> None:
+    def called(number: int, _: object) -> None:
         handle(number)
 
     previous = {number: signal.signal(number, called) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -69,7 +68,6 @@ class Supervisor:
     """Runs a plan to its end.
 
     Args:
-        plan: what to do.
         metrics: makes the page of metrics of what tells the figures; None: there is none.
 
     Raises:
@@ -91,6 +89,7 @@ class Supervisor:
             lease_seconds=conf.lease_seconds,
             counters=self._counters if metrics else None,
         )
+        self.exit_code = 0  # of the command, once run() has returned
         self._signals_seen: list[str] = []
         self._is_long_told = False
         self._is_unguarded = False  # the main module runs its command whenever it is imported
@@ -102,33 +101,26 @@ class Supervisor:
             self.alias,
             self.pool,
             self._heartbeat.monitor,
-            wake=self._heard,
+            wake=self._notified,
             drained=self._drained if plan.drain else None,
             meter=meter,
             compute=self._keys.compute,
         )
-        self._listener = Listener(session, self._heard)
+        self._listener = Listener(session, self._notified)
         self._tables = TableMaintenance(self.pool)
-        self._heartbeat_loop = ServiceRunner(
-            "heartbeat", self._heartbeat.pass_once, longest_pause=conf.lease_seconds / 3
-        )
+        beat, pause = self._heartbeat.pass_once, conf.lease_seconds / 3
+        self._heartbeat_loop = ServiceRunner("heartbeat", beat, longest_pause=pause)
         self._maintenance_loop = ServiceRunner("maintenance", self._maintain, stop=self._maintenance.services.stop)
         self._listen_loop = ServiceRunner("listener", self._listener.pass_once, stop=self._listener.stop)
-        self._table_maintenance_loop = ServiceRunner(
-            "table-maintenance", self._tables.pass_once, stop=self._tables.stop
-        )
-        self._loops = (self._maintenance_loop, self._heartbeat_loop, self._listen_loop, self._table_maintenance_loop)
-        self._backlog = BacklogProbe(self.alias, plan.queues)
-        self._backlog_loop = ServiceRunner("look at the backlog", self._backlog.pass_once)
+        self._tables_loop = ServiceRunner("table-maintenance", self._tables.pass_once, stop=self._tables.stop)
+        self._loops = (self._maintenance_loop, self._heartbeat_loop, self._listen_loop, self._tables_loop)
         self._health = HealthMonitor(
+            self._probes,
             self.pool,
             self._heartbeat.monitor,
-            self._backlog,
-            (self._maintenance_loop, self._heartbeat_loop, self._backlog_loop),
-            is_stopping=lambda: self._is_stopping,
-            tell=self._probes.tell,
+            (self._maintenance_loop, self._heartbeat_loop),
+            is_stopping=lambda: self.is_stopping,
         )
-        self._health_loop = ServiceRunner("health", self._health.pass_once)
         if meter:
             on_enqueued(meter.enqueued)
 
@@ -144,7 +136,7 @@ class Supervisor:
         try:
             with stop_signals(self._stop_on):
                 self._start()
-                while self.pool.living or not self._is_stopping:
+                while self.pool.living or not self.is_stopping:
                     self._watch()
                 self._finish()
         finally:
@@ -174,9 +166,20 @@ class Supervisor:
 
     def stop(self) -> None:
         """Stop gracefully; called again, stop now. May be called from a signal handler or any thread."""
-        timeout = 0.0 if self._is_stopping else self.plan.shutdown_timeout_seconds
+        timeout = 0.0 if self.is_stopping else self.plan.shutdown_timeout_seconds
         self._stop_until = time.monotonic() + timeout
         self.pool.wake_main_thread()
+
+    def stop_once(self, *, within: float = math.inf, exit_code: int = 0) -> None:
+        """Stop gracefully, unless it is stopping already. May be called from any thread.
+
+        Args:
+            within: seconds for running jobs to finish, where that is less than planned.
+        """
+        if not self.is_stopping:
+            self.exit_code = exit_code
+            self._stop_until = time.monotonic() + min(within, self.plan.shutdown_timeout_seconds)
+            self.pool.wake_main_thread()
 
     def _planned_pages(self, metrics: Page | None) -> dict[Address, dict[str, Page]]:
         pages: dict[Address, dict[str, Page]] = defaultdict(dict)
@@ -187,7 +190,7 @@ class Supervisor:
         return pages
 
     @property
-    def _is_stopping(self) -> bool:
+    def is_stopping(self) -> bool:
         return self._stop_until is not None
 
     def _stop_on(self, number: int) -> None:
@@ -197,8 +200,8 @@ class Supervisor:
     def _start(self) -> None:
         self._maintenance_loop.start()
         self._heartbeat_loop.start()
-        self._table_maintenance_loop.start()
-        self._start_probes()
+        self._tables_loop.start()
+        self._health.start()
         self._pages.start()
         if self.plan.listen:
             self._listen_loop.start()
@@ -216,21 +219,15 @@ class Supervisor:
             listen,
         )
 
-    def _start_probes(self) -> None:
-        if self.plan.health_max_age:
-            self._backlog_loop.start()
-        if self._probes.are_wanted:
-            self._health_loop.start()
-
     def _watch(self) -> None:
         self._health.watched_at = time.monotonic()
         news = self.pool.changed_read
         sentinels = [process.sentinel for process in self.pool.living]
-        is_impatient = self._is_stopping or self.pool.is_recycling()
+        is_impatient = self.is_stopping or self.pool.is_recycling()
         ready = wait([*sentinels, news], timeout=0.2 if is_impatient else 1.0)
         if news in ready:
             os.read(news, 1024)
-            self._beat_now()  # a new child's pid is to be written down
+            self._heartbeat_loop.wake()  # a new child's pid is to be written down
         for process in list(self.pool.living):
             if process.has_ended(is_ending=process.sentinel in ready):
                 if process.is_unguarded:
@@ -242,9 +239,9 @@ class Supervisor:
         while self._signals_seen:
             name = self._signals_seen.pop(0)
             logger.info("Stopping on %s%s", name, self._patience_after(name))
-        self.pool.remove_deaf()
+        self.pool.remove_ignoring_stop()
         if self.pool.remove_stuck():
-            self._beat_now()  # it may begin jobs again once its lease is renewed
+            self._heartbeat_loop.wake()  # it may begin jobs again once its lease is renewed
         self._tell_of_long_service()
         if self._stop_until is not None:
             self._press_to_stop(self._stop_until)
@@ -307,7 +304,7 @@ class Supervisor:
         if not self._receivers.close(FAREWELL_SECONDS):
             logger.warning("Receivers of signals have not returned, and are not waited for any longer")
         self._close_connections()
-        self._stop_probes()
+        self._health.stop(FAREWELL_SECONDS)
         logger.info("Stopped")
 
     def _close_connections(self) -> None:
@@ -316,39 +313,28 @@ class Supervisor:
             (self._maintenance_loop, self._maintenance.database),
             (self._heartbeat_loop, self._heartbeat.database),
             (self._listen_loop, self._listener),
-            (self._table_maintenance_loop, self._tables.database),
+            (self._tables_loop, self._tables.database),
         ):
             if not loop.is_alive():
                 owner.close()
 
-    def _stop_probes(self) -> None:
-        """Stop these last: a command is alive until it has settled everything."""
-        for loop in (self._backlog_loop, self._health_loop):
-            loop.stop()
-            if loop.is_alive():
-                loop.join(FAREWELL_SECONDS)
-        self._backlog.database.close()
-
     def _drained(self) -> None:
-        if not self._is_stopping:
+        if not self.is_stopping:
             logger.info("Drained")
             self.stop()
 
     def _told_to_stop(self, by: str) -> None:
-        if not self._is_stopping:
+        if not self.is_stopping:
             logger.info("Stopping, as %s has asked for", by)
             self.stop()
 
-    def _beat_now(self) -> None:
-        self._heartbeat_loop.wake()
-
     def _session_changed(self) -> None:
         self._heartbeat.mind_session()
-        self._beat_now()
+        self._heartbeat_loop.wake()
 
-    def _heard(self, payloads: set[str] | None) -> None:
+    def _notified(self, payloads: set[str] | None) -> None:
         if payloads is None or CANCEL in payloads:
-            self._beat_now()
+            self._heartbeat_loop.wake()
         if keys := {""} if payloads is None else keys_in(payloads):
             self._maintenance.admit(keys)
             self._maintenance_loop.wake()

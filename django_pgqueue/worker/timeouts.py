@@ -29,14 +29,10 @@ Run = tuple[ClaimedJob, CurrentJob, Interrupts]  # in a slot
 
 
 class Timeouts:
-    """Watches the runs of one child.
-
-    Args:
-        running: the runs, by cell; kept by the slots.
-    """
+    """Watches the runs of one child."""
 
     def __init__(self, running: dict[int, Run]) -> None:
-        self._running = running
+        self._running = running  # by cell; kept by the slots
         self._looks_at = math.inf  # when the thread will look again, monotonic
         self._woken = threading.Event()
         self._starting = threading.Lock()

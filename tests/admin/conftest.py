@@ -5,7 +5,7 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue.admin import keyset
-from django_pgqueue.admin.base import JobsAdmin
+from django_pgqueue.admin.job_tables import JobsAdmin
 from django_pgqueue.models import FinishedJob, Queue, Worker
 from tests.support.admin_jobs import HOUR
 from tests.support.admin_queues import ODD

@@ -1,56 +1,169 @@
-"""The base of the admins of jobs: read-only, for those who may see it, in the database of the queue."""
+"""Pages of the admin that would take long are stopped, and say so; no address compares other columns than offered."""
+
+import contextlib
 
 import pytest
-from django.core.management import call_command
-from django.db import connections
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.core.exceptions import SuspiciousOperation
+from django.db import OperationalError, connection, transaction
+from django.test import RequestFactory
 
-from django_pgqueue.models import DeadJob, Job
-from tests.support.admin_jobs import DEAD, JOBS, dead, entries, queued
-from tests.support.job_lists import ids
-from tests.support.staff import confirm, messages_of, tick, user_with
+import tests.app.tasks as app
+from django_pgqueue.checks import check_settings
+from django_pgqueue.insights.bounded import TookTooLong, bounded
+from django_pgqueue.models import Job, Schedule, Worker
+from tests.support.admin_jobs import DEAD, JOBS
+from tests.support.staff import user_with
 
-pytestmark = pytest.mark.django_db
-
-
-def test_no_user_adds_changes_or_deletes(admin_client):
-    job_id, dead_id = queued(), dead()
-    for url in (f"{JOBS}add/", f"{JOBS}{job_id}/delete/", f"{DEAD}add/", f"{DEAD}{dead_id}/delete/"):
-        assert admin_client.get(url).status_code == 403
-        assert admin_client.post(url, {"post": "yes"}).status_code == 403
-    for url in (f"{JOBS}{job_id}/change/", f"{DEAD}{dead_id}/change/"):
-        assert admin_client.post(url, {"task": "evil", "queue": "evil"}).status_code == 403
-        assert "_save" not in admin_client.get(url).content.decode()
-    assert tick(admin_client, JOBS, "delete_selected", job_id, post="yes").status_code == 302
-    assert Job.objects.get().task == "tests.app.tasks.record"
-    assert DeadJob.objects.count() == 1
+LISTS = [made for made in admin.site._registry.values() if made.opts.app_label == "django_pgqueue"]
+LISTS = [made for made in LISTS if made.opts.model_name != "overview"]  # a page, whatever its address asks for
+KINDS = ("startswith", "regex", "contains", "gt", "isnull", "password__startswith", "0__gt")
 
 
-def test_pages_need_the_permission_to_view():
-    stranger, job_id = user_with("kill_job"), queued()
-    assert stranger.get(JOBS).status_code == 403
-    assert stranger.get(f"{JOBS}{job_id}/change/").status_code == 403
-    assert confirm(stranger, f"{JOBS}kill/", job_id).status_code == 403
-    assert Job.objects.count() == 1
+@pytest.fixture
+def patience(settings) -> None:
+    settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": 0.05}
 
 
-@pytest.mark.django_db(databases=["default", "other"])
-def test_queue_on_another_database_is_browsed_and_changed_there(staff, settings):
-    settings.PGQUEUE = {"DATABASE": "other"}
-    settings.DATABASE_ROUTERS = ["django_pgqueue.routers.PgQueueRouter"]
-    call_command("migrate", "django_pgqueue", "zero", database="other", fake=True, verbosity=0)
-    call_command("migrate", "django_pgqueue", database="other", verbosity=0)
-    job_id = queued()
-    assert "1 job" in staff.get(JOBS).content.decode()
-    assert "1 job was killed." in messages_of(confirm(staff, f"{JOBS}kill/", job_id))[0]
-    with connections["other"].cursor() as cursor:
-        cursor.execute("SELECT id FROM pgqueue_dead_jobs")
-        assert cursor.fetchall() == [(job_id,)]
-    assert "1 job was retried." in messages_of(confirm(staff, f"{DEAD}retry/", job_id))[0]
-    assert len(entries()) == 2
+@pytest.fixture
+def locked(other_queue):
+    """Lock a table as DDL does, so that whatever reads it waits."""
+
+    @contextlib.contextmanager
+    def lock(table: str):
+        holder = other_queue.autocommit()
+        with holder.transaction():
+            holder.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+            yield
+
+    return lock
 
 
-def test_job_that_is_not_here_is_looked_for_elsewhere(viewer):
-    job_id = dead()
-    page = viewer.get(f"{JOBS}?q={job_id}").content.decode()
-    assert f'<a href="{DEAD}?q={job_id}">Search dead jobs</a>' in page
-    assert ids(viewer, DEAD, q=job_id) == [job_id]
+def setting(name: str) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting(%s)", [name])
+        return cursor.fetchone()[0]
+
+
+@pytest.mark.parametrize("is_inside", [False, True], ids=["outermost", "in a transaction"])
+def test_settings_end_with_it(transactional_db, settings, is_inside):
+    settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": 1.5}
+    before = setting("statement_timeout"), setting("enable_seqscan")
+    with transaction.atomic() if is_inside else contextlib.nullcontext():
+        with bounded():
+            assert (setting("statement_timeout"), setting("enable_seqscan")) == ("1500ms", "off")
+        assert (setting("statement_timeout"), setting("enable_seqscan")) == before
+
+
+def test_statement_that_takes_long_is_told_from_one_that_fails(db, patience):
+    with pytest.raises(TookTooLong), bounded(), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(60)")
+    with pytest.raises(OperationalError, match="gone"), bounded():
+        raise OperationalError("gone")
+    assert setting("statement_timeout") == "0"  # and the transaction of the caller goes on
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        JOBS,
+        f"{JOBS}?status=queued",
+        f"{JOBS}1/change/",
+        f"{JOBS}1/history/",
+        DEAD,
+        f"{DEAD}1/change/",
+        "/admin/django_pgqueue/queue/",
+    ],
+)
+def test_page_that_takes_long_says_what_helps(admin_client, patience, locked, settings, url):
+    with locked("pgqueue_jobs, pgqueue_dead_jobs, pgqueue_queues, django_admin_log"):
+        response = admin_client.get(url)
+    page = response.content.decode()
+    assert response.status_code == 503
+    assert "This took longer than 0.05 s and was stopped. Narrow the filter." in page
+    assert f'<a href="{url.replace("&", "&amp;")}">Try again</a>' in page
+    settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": 60}
+    assert admin_client.get(JOBS).status_code == 200
+
+
+def test_queries_of_the_template_are_bounded_too(admin_client, patience, locked, settings):
+    """Columns of a job's page are read while it is rendered."""
+    worker = Worker.objects.create(supervisor_id=1, lease_until="2031-01-01T00:00Z", pid=1, concurrency=1, host="web")
+    job = Job.objects.create(task="x", status="running", lease_token=9, worker_id=worker.pk)
+    url = f"{JOBS}{job.pk}/change/"
+    with locked("pgqueue_workers"):
+        assert admin_client.get(url).status_code == 503
+    settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": 60}
+    assert "last heartbeat" in admin_client.get(url).content.decode()
+
+
+def test_action_on_a_list_that_takes_long_changes_nothing(admin_client, patience, locked):
+    job_id = app.record.enqueue().id
+    chosen = {"action": "kill", "index": 0, "select_across": 1, "_selected_action": job_id}
+    with locked("pgqueue_jobs"):
+        response = admin_client.post(JOBS, chosen)
+    assert response.status_code == 503
+    assert "Try again" not in response.content.decode()
+    assert Job.objects.filter(pk=job_id, status="queued").exists()
+
+
+def test_stopped_page_tells_nothing_to_those_who_may_not_see_it(client, django_user_model, patience, locked):
+    client.force_login(django_user_model.objects.create_user("ann", is_staff=True))
+    with locked("pgqueue_jobs"):
+        assert client.get(JOBS).status_code == 403
+
+
+def test_nothing_is_written_by_a_page_that_is_read(db):
+    with transaction.atomic(), bounded():
+        Job.objects.create(task="x")
+    assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize("value", [0, -1, "2", True, None, 3601])
+def test_time_limit_that_cannot_be_is_found_by_check(settings, value):
+    settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": value}
+    [error] = check_settings()
+    assert (error.id, error.msg) == ("pgqueue.E002", f"PGQUEUE['ADMIN_TIMEOUT_SECONDS'] is {value!r}.")
+
+
+@pytest.mark.parametrize(
+    ("model", "title"),
+    [
+        ("job", "Jobs"),
+        ("queue", "Queues"),
+        ("worker", "Workers"),
+        ("schedule", "Schedules"),
+        ("bulkaction", "Bulk actions"),
+    ],
+)
+def test_each_list_has_its_name_as_title(admin_client, model, title):
+    assert f"<title>{title} |" in admin_client.get(f"/admin/django_pgqueue/{model}/").content.decode()
+
+
+def test_hidden_argument_of_a_schedule_cannot_be_guessed_letter_by_letter(db):
+    given = {"task": "tests.app.tasks.log_in", "kwargs": {"password": "hunter2"}}
+    Schedule.objects.create(name="nightly", every_seconds=60, next_at="2030-01-01 00:00Z", **given)
+    client = user_with("view_schedule")
+    for letter in "hx":
+        answer = client.get(f"/admin/django_pgqueue/schedule/?kwargs__password__startswith={letter}")
+        assert answer.status_code == 400
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("made", LISTS, ids=lambda made: made.opts.model_name)
+def test_address_bar_compares_no_column_but_those_that_the_list_offers(made):
+    """The view is asked directly, without the session and the user that each request would read."""
+    user_with(*(f"{right}_{made.opts.model_name}" for right in ("view", "change")))
+    user = User.objects.get()
+    for field in made.opts.fields:
+        for lookup in (field.name, *(f"{field.name}__{kind}" for kind in KINDS)):
+            allowed = lookup in getattr(made, "lookups", ())
+            request = RequestFactory().get(f"/admin/django_pgqueue/{made.opts.model_name}/", {lookup: "1"})
+            request.user = user
+            try:
+                answer = made.changelist_view(request)
+            except SuspiciousOperation:  # which Django answers with 400
+                continue
+            assert allowed or answer.status_code == 302, lookup
+            assert allowed or "e=1" in answer["Location"], lookup

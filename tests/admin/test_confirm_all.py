@@ -240,7 +240,7 @@ def test_filter_is_said_in_words(db):
     chosen = Filter(
         kinds=("unknown_task",), queues=("a", "b"), older_than_seconds=7200, argument="7", argument_name="to"
     )
-    assert in_words(chosen, Source.DEAD) == [
+    assert list(in_words(chosen, Source.DEAD)) == [
         ("reason", "unknown task"),
         ("queue", "a, b"),
         ("older than", "2 h"),

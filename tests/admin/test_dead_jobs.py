@@ -46,7 +46,7 @@ def test_address_leads_to_the_next_page(cause_viewer):
         died(f"Error{chr(65 + number // 26)}{chr(65 + number % 26)}")
     first = cause_viewer.get(PAGE)
     following = cause_viewer.get(PAGE + first.context["next"])
-    lines = [line.cause.job_id for page in (first, following) for line in page.context["lines"]]
+    lines = [line["cause"].job_id for page in (first, following) for line in page.context["lines"]]
     assert len(lines) == len(set(lines)) == 51
     assert (following.context["next"], len(following.context["lines"])) == ("", 1)
     for cursor in ("x", '["x", "1"]', '["2031-01-01T00:00Z"]', json.dumps(["2031-01-01T00:00Z", "x"])):
@@ -87,6 +87,6 @@ def test_page_needs_the_permission_and_offers_what_the_user_may(cause_viewer):
     staff = user_with("view_deadjob", "retry_deadjob", "delete_deadjob")
     response = staff.get(PAGE)
     [line] = response.context["lines"]
-    assert [str(words) for words, _ in line.ways_on] == ["Retry these…", "Purge these…"]
-    for _, address in line.ways_on:
+    assert [str(words) for words, _ in line["actions"]] == ["Retry these…", "Purge these…"]
+    for _, address in line["actions"]:
         assert staff.get(address).status_code == 200

@@ -8,7 +8,7 @@ from django.test import RequestFactory
 from django.utils.http import urlencode
 
 import tests.app.tasks as app
-from django_pgqueue.admin.base import JobsAdmin
+from django_pgqueue.admin.job_tables import JobsAdmin
 from django_pgqueue.jobs.search import Filter, Source, pages
 from django_pgqueue.models import FinishedJob, Job
 from tests.support.admin_jobs import DEAD, FINISHED, JOBS, dead, queued, running, scheduled

@@ -62,8 +62,10 @@ def test_link_to_what_the_user_may_not_see_is_none():
 
 def test_link_to_a_list_has_the_filters_that_say_something():
     links = links_of("view_job", "view_deadjob")
-    assert links.to_jobs("queued", "m&il") == "/admin/django_pgqueue/job/?status=queued&queue=m%26il"
-    assert links.to_jobs("queued") == "/admin/django_pgqueue/job/?status=queued"
+    assert (
+        links.to_list("job", status="queued", queue="m&il") == "/admin/django_pgqueue/job/?status=queued&queue=m%26il"
+    )
+    assert links.to_list("job", status="queued", queue="") == "/admin/django_pgqueue/job/?status=queued"
     assert links.to_list("deadjob", queue="", cause=None) == "/admin/django_pgqueue/deadjob/"
     assert links.to_list("deadjob", cause=0) == "/admin/django_pgqueue/deadjob/?cause=0"
 

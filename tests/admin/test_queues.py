@@ -86,7 +86,7 @@ def test_list_shows_how_queues_get_on_and_where_their_jobs_are(queues, sql):
     for page in (staff.get(QUEUES), staff.get(f"{QUEUES}mail/change/")):
         shown = dict(re.findall(r'<div data-pgqueue-live="mail (\w+)">(.*?)</div>', page.content.decode()))
         assert shown["queued"] == '<a href="/admin/django_pgqueue/job/?status=queued&amp;queue=mail">30</a>'
-        assert [shown[name] for name in ("drain", "wait", "dead")] == ["10 min", "4 min 48 s", "0"]
+        assert [shown[name] for name in ("empty_in", "wait", "dead")] == ["10 min", "4 min 48 s", "0"]
         assert re.fullmatch(r"1\d min( \d+ s)?", shown["oldest"])  # it grows while the page is made
         assert re.sub("<.*?>", "", shown["workers"]) == "1"
 

@@ -149,9 +149,9 @@ def test_queue_or_priority_that_cannot_be_is_asked_for_again(action, field, valu
 
 
 def test_reasons_for_skipping_are_said_in_the_language_of_the_user():
-    english = {reason: str(reason.words) for reason in SkipReason}
+    english = {reason: str(reason.label) for reason in SkipReason}
     with translation.override("de"):
-        assert not [reason for reason in SkipReason if str(reason.words) == english[reason]]
+        assert not [reason for reason in SkipReason if str(reason.label) == english[reason]]
 
 
 def test_dead_job_whose_unique_key_is_held_stays_dead(staff):

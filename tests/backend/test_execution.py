@@ -8,7 +8,7 @@ from django.utils import timezone
 import tests.app.contract as app
 import tests.app.tasks
 from django_pgqueue.backend import PgQueueTaskResult, execution
-from django_pgqueue.framework import OWN_RECEIVERS, TaskResultStatus, logger, task_backends, task_finished
+from django_pgqueue.framework import NAMES, TaskResultStatus, logger, signals, task_backends, task_finished
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.records import Fate
 from tests.support.contract import work
@@ -117,9 +117,9 @@ def test_result_that_is_too_large_is_a_failure_and_the_atomic_task_has_done_noth
 
 
 def test_nothing_is_made_without_receivers(queue, monkeypatch, caplog):
-    for signal, own in OWN_RECEIVERS.items():
+    for signal, name in NAMES.items():
         monkeypatch.setattr(signal, "receivers", [])
-        signal.connect(own)
+        signal.connect(getattr(signals, f"log_{name}"))
     caplog.set_level(logging.WARNING, logger=logger.name)
     made = []
     monkeypatch.setattr(

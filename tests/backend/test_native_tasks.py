@@ -16,7 +16,7 @@ from django_pgqueue import periodic, registry, tasks
 from django_pgqueue.backend import PgQueueTask, options
 from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.framework import InvalidTask, task_backends
-from django_pgqueue.options import Options
+from django_pgqueue.options import OF_TASKS, Options
 from django_pgqueue.schedules.periodic import declared, left_out
 from tests.app.contract import task
 from tests.app.models import Mark
@@ -33,10 +33,10 @@ def function() -> None:
 
 
 def test_task_knows_all_options_of_jobs_and_tasks():
-    of_native = {*inspect.signature(tasks.make).parameters, *inspect.signature(Options).parameters}
     of_framework = {"func", "priority", "backend", "queue_name", "run_after", "takes_context"}
-    renamed = {"func", "name", "options", "backend", "adapter", "queue", "priority", "run_at", "database"}
-    assert set(inspect.signature(PgQueueTask).parameters) - of_framework == of_native - renamed
+    renamed = {"queue", "priority", "run_at", "database"}
+    of_native = {*inspect.signature(Options).parameters} - renamed | OF_TASKS
+    assert set(inspect.signature(PgQueueTask).parameters) - of_framework == of_native
 
 
 def test_options_above_task_are_those_of_the_native_task(own_registry):
@@ -54,7 +54,7 @@ def test_options_above_task_are_those_of_the_native_task(own_registry):
     native = registry.get("old.name")
     assert native is made.native is registry.get(f"{__name__}.function")
     assert (native.options.max_attempts, native.options.timeout_seconds, native.options.lease_seconds) == (4, 60, 300)
-    assert (native.backoff(1), native.is_atomic, native.sensitive, native.options.keep) == (9, True, {"card"}, False)
+    assert (native.backoff(1), native.atomic, native.sensitive, native.options.keep) == (9, True, {"card"}, False)
     assert native.keys((), {}).unique == "key"
 
 
@@ -100,8 +100,8 @@ def test_settings_of_single_tasks_that_are_of_no_use_are_left_to_the_check(own_r
 def test_settings_name_exceptions_after_which_tasks_of_others_are_not_tried_again(own_registry, alias_with):
     alias_with(discard_on=["django.core.exceptions.ObjectDoesNotExist"])
     native = task(backend="patient")(of_an_order).native
-    assert native.discards.has(Mark.DoesNotExist())
-    assert not native.discards.has(ValueError())
+    assert native.discard_on.has(Mark.DoesNotExist())
+    assert not native.discard_on.has(ValueError())
 
 
 @pytest.mark.parametrize(

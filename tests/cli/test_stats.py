@@ -1,70 +1,22 @@
-"""The figures of pgqueue_stats: counted from real rows, in columns and as JSON."""
+"""The figures of pgqueue_stats: counted from real rows, and as JSON."""
 
 import datetime as dt
 import json
-import re
 
 import pytest
 from django.db import connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.cli.stats import COLUMNS, Piece, Style, clipped, in_height, painted, rows_of, snapshot, table
+from django_pgqueue.cli.stats import snapshot
 from django_pgqueue.insights import overview
-from django_pgqueue.insights.formatting import width
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.jobs.stats import BUCKETS
 from django_pgqueue.models import Queue, Stat, Worker
 from tests.support.plans import nodes_of
-from tests.support.stats_command import cells, run, texts, told
+from tests.support.stats_command import cells, count, run, told, up_to_one_second
 from tests.support.worker_rows import forget_others, worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def stats(sql, queue="default", task="t", *, minutes_ago=1, **values) -> None:
-    """Count something in a minute that is over, by the database's clock."""
-    columns = ", ".join(values)
-    sql(
-        f"INSERT INTO pgqueue_stats (minute, queue, task, {columns}) VALUES (date_trunc('minute', now()) "
-        f"- make_interval(mins => %s), %s, %s, {', '.join(['%s'] * len(values))})",
-        *(minutes_ago, queue, task, *values.values()),
-    )
-
-
-def up_to_one_second(number: int) -> list[int]:
-    return [0] * 9 + [number]
-
-
-def test_table_tells_how_queues_stand_and_get_on(queue, sql):
-    forget_others(sql)
-    worker(concurrency=4)
-    enqueue_many(app.noop, [()] * 3)
-    claim(queue, "default", limit=1, worker_id=Worker.objects.get().pk)
-    stats(sql, succeeded=594, failed=6, retried=4, died=2, wait_buckets=up_to_one_second(600))
-    headline, *_, group, head, default = run().splitlines()
-    assert re.fullmatch(r"\d\d:\d\d:\d\d  1 worker alive, 1 process, 1 of 4 slots busy\. All is well\.", headline)
-    assert cells(group) == ["per minute", "wait", "run"]
-    shown = dict(zip(cells(head)[:15], cells(default)[:15], strict=True))
-    assert shown == {
-        "queue": "default",
-        "queued": "2",
-        "scheduled": "0",
-        "waiting": "0",
-        "running": "1",
-        "dead": "0",
-        "oldest": shown["oldest"],
-        "workers": "1",
-        "succeeded": shown["succeeded"],
-        "failed": shown["failed"],
-        "retried": shown["retried"],
-        "died": shown["died"],
-        "lost": "-",
-        "stale": "-",
-        "p50": "750ms",
-    }
-    assert 99.0 <= float(shown["succeeded"]) <= 119.0, "594 in five minutes and a part of one"
-    assert 0.9 <= float(shown["failed"]) <= 1.3
 
 
 def test_json_tells_numbers(queue, sql):
@@ -73,7 +25,7 @@ def test_json_tells_numbers(queue, sql):
     enqueue_many(app.noop, [()] * 3)
     claim(queue, "default", limit=1, worker_id=Worker.objects.get().pk)
     buckets = up_to_one_second(600)
-    stats(sql, succeeded=600, lost=3, stale=2, wait_seconds=300.0, wait_buckets=buckets, run_buckets=buckets)
+    count(sql, succeeded=600, lost=3, stale=2, wait_seconds=300.0, wait_buckets=buckets, run_buckets=buckets)
     said = told()
     assert said["workers"] == {"commands": 1, "processes": 1, "slots": 4, "busy": 1}
     assert dt.datetime.fromisoformat(said["at"]).tzinfo is not None
@@ -85,7 +37,7 @@ def test_json_tells_numbers(queue, sql):
     assert default["per_minute"]["succeeded"] == pytest.approx(600 * 60 / seconds, rel=1e-3)
     assert default["wait_seconds"] == {"mean": 0.5, "p50": 0.75, "p95": 0.975, "p99": 0.995}
     assert default["run_seconds"]["mean"] == 0.0
-    assert default["drain_seconds"] == pytest.approx(2 * seconds / 600, rel=1e-3)
+    assert default["empty_in_seconds"] == pytest.approx(2 * seconds / 600, rel=1e-3)
     assert {name: default[name] for name in ("queued", "running", "dead", "workers", "at_least")} == {
         "queued": 2,
         "running": 1,
@@ -99,8 +51,8 @@ def test_json_tells_numbers(queue, sql):
 
 def test_tasks_are_told_below_their_queue_the_one_that_took_most_time_first(sql):
     Queue.objects.create(name="mail")
-    stats(sql, "mail", "quick", succeeded=10, run_seconds=1.0)
-    stats(sql, "mail", "slow", succeeded=1, run_seconds=60.0, run_buckets=[0] * 14 + [1])
+    count(sql, "mail", "quick", succeeded=10, run_seconds=1.0)
+    count(sql, "mail", "slow", succeeded=1, run_seconds=60.0, run_buckets=[0] * 14 + [1])
     names = [cells(line)[0] for line in run("--tasks").splitlines()[-3:]]
     assert names == ["mail", "slow", "quick"]
     [mail] = told("--tasks")["queues"]
@@ -114,27 +66,6 @@ def test_numbers_that_stopped_counting_say_so(monkeypatch):
     assert "3+" in cells(run("--queue", "default").splitlines()[-1])
     [default] = told()["queues"]
     assert (default["queued"], default["at_least"]) == (3, ["queued"])
-
-
-def test_narrow_terminal_leaves_out_what_matters_least(queue, sql):
-    enqueue_many(app.noop.using(queue="a-queue-with-a-rather-long-name-that-no-one-types"), [()] * 3)
-    rows = list(rows_of(snapshot()))
-    heads = {wide: cells(texts(table(rows, COLUMNS, head="queue", wide=wide))[-2]) for wide in (250, 120, 80, 60)}
-    assert len(heads[250]) == 1 + len(COLUMNS)
-    assert {"oldest", "queued", "succeeded", "p95"} <= set(heads[120])
-    assert {"oldest", "queued", "succeeded", "failed"} <= set(heads[60])
-    assert len(heads[60]) < len(heads[80]) < len(heads[120])
-    for wide in heads:
-        assert all(width(line) <= wide for line in texts(table(rows, COLUMNS, head="queue", wide=wide)))
-    assert texts(table(rows, COLUMNS, head="queue", wide=80))[-1].startswith("a-queue…")
-
-
-def test_low_terminal_shows_the_queues_with_most_to_do(sql):
-    for name in ("a", "b", "d"):
-        Queue.objects.create(name=name)
-    enqueue_many(app.noop.using(queue="c"), [()] * 3)
-    shown = in_height(list(rows_of(snapshot())), 1)
-    assert [row.name.text for [row] in shown] == ["c"]
 
 
 def test_no_statement_reads_a_table_of_jobs_to_its_end(queue, sql):
@@ -173,15 +104,4 @@ def test_what_was_not_counted_has_no_percentile(sql):
     Stat.objects.all().delete()
     [idle] = told()["queues"]
     assert idle["wait_seconds"] == {"mean": None, "p50": None, "p95": None, "p99": None}
-    assert idle["drain_seconds"] == 0.0
-
-
-def test_what_took_longer_than_the_last_bucket_is_only_known_to_be_longer(sql):
-    Queue.objects.create(name="slow")
-    stats(sql, "slow", succeeded=1, run_buckets=[0] * (BUCKETS - 1) + [1])
-    assert "4h+" in run()
-
-
-def test_line_of_pieces_is_cut_by_its_width():
-    line = [Piece("寿司", Style.BAD), Piece("abcdef")]
-    assert painted(clipped(line, 7), has_colours=False) == "寿司ab…"
+    assert idle["empty_in_seconds"] == 0.0

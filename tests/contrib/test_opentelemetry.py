@@ -21,7 +21,6 @@ from django_pgqueue import current_job, enqueue_many, retry, tasks
 from django_pgqueue.instrumentation import around_runs
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, Job, Schedule
-from django_pgqueue.options import Options
 from django_pgqueue.schedules.enqueuer import fire_due
 from tests.app import contract
 from tests.support.running import run_claimed
@@ -232,7 +231,7 @@ def test_run_that_breaks_off_ends_its_span(spans):
     [hook] = [hook for hook in around_runs if hook.__module__ == "django_pgqueue.contrib.opentelemetry"]
     from tests.support.claimed import job
 
-    task = tasks.Task(len, name="t", options=Options())
+    task = tasks.make(len, name="t")
     contextvars.Context().run(lambda: hook(task, job()).ended(None))  # the run's own, which the span is left in
     [run] = spans("run")
     assert run.status.status_code is StatusCode.ERROR

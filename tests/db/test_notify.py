@@ -12,10 +12,10 @@ from django_pgqueue.db.notify import CANCEL, ECHO, LIMITS, limits_in, queue_payl
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.expirer import expire
-from django_pgqueue.maintenance.reaper import reap_lost
 from django_pgqueue.maintenance.unique_keys import supersede
 from django_pgqueue.records import Fate, Outcome
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.worker_rows import reap_all
 
 NAMES = st.sets(st.text(alphabet="?=|~ab ", min_size=1))
 
@@ -57,7 +57,7 @@ def reap_two(queue, sql):
     ids = enqueue_many(app.noop.using(max_attempts=1), [()] * 2)
     claim(queue, "default", limit=2, worker_id=1)
     sql("UPDATE pgqueue_jobs SET lease_until = now() - interval '1 s', has_waiters = id = %s", ids[0])
-    reap_lost(queue)
+    reap_all(queue)
     return ids
 
 

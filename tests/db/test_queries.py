@@ -8,8 +8,7 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.db.queries import LADDER, LIMIT, PACKAGE, ladder_size, sized, statement
 
-CODE = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py"))
-BATCHES = sorted(set(re.findall(r'\bsized\("(\w+)"', CODE)))
+BATCHES = sorted(path.stem for path in PACKAGE.rglob("sql/*.sql") if path.read_text().count(LIMIT) == 1)
 
 
 @pytest.mark.parametrize(("name", "folder"), [("claim", "jobs"), ("promote", "maintenance"), ("notify", "db")])

@@ -15,8 +15,8 @@ from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE, LockKind, admit, try_lock
 from django_pgqueue.jobs import ack, leases
-from django_pgqueue.jobs.ack import release
 from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.leases import release
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.maintenance.concurrency_sweeper import sweep
 from django_pgqueue.maintenance.pending_work import is_drained

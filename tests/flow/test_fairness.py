@@ -155,7 +155,7 @@ def test_round_goes_over_all_keys_in_bounded_slices(queue):
 
 
 def test_maintenance_lets_keys_catch_up_again_and_again(queue, monkeypatch):
-    monkeypatch.setattr("django_pgqueue.maintenance.fair_keys.LATE_SECONDS", 0.0)
+    monkeypatch.setattr("django_pgqueue.flow.fairness.LATE_SECONDS", 0.0)
     add("b", 150)
     late_commit("a", 200)
     behind = Job.objects.filter(fair_key="b", run_at__gt=connection_now() - HOUR / 2)

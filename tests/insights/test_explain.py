@@ -7,6 +7,7 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import kill
+from django_pgqueue.insights.explain import explanation_of, find
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, Job, Worker
 from django_pgqueue.states import Reason
@@ -104,3 +105,23 @@ def test_story_is_told_without_time_zones_too(settings):
     settings.USE_TZ = False
     assert "failed" in kinds(job_id)
     assert "It may run" in told(job_id) or "No worker" in told(job_id)
+
+
+def test_times_stand_in_their_order_and_what_workers_alone_need_is_left_out(queue, worker):
+    job_id = app.noop.using(timeout=60, unique_key="k", expires=2 * HOUR).enqueue().id
+    claim(queue, "default", limit=1, worker_id=worker().pk)
+    kill([job_id], by="eve")
+    story = explanation_of(find(job_id, "default"), "default")
+    started = ["first_started_at", "started_at"]
+    assert list(story["times"]) == ["enqueued_at", "run_at", *started, "lease_until", "expires_at"]
+    assert story["options"] == {
+        "cancelled_by": "eve",
+        "concurrency_strict": False,
+        "keep": True,
+        "lease_seconds": 30,
+        "lost": 0,
+        "timeout_seconds": 60,
+        "unique_for_seconds": 0,
+        "unique_key": "k",
+        "unique_scope": "live",
+    }

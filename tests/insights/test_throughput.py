@@ -69,45 +69,42 @@ def test_where_nothing_was_done_there_is_no_rate_and_no_mean(db):
     assert (counts.failure_rate, counts.mean_wait_seconds, counts.mean_run_seconds) == (None, None, None)
 
 
-def drain_seconds(now: dt.datetime | None = None) -> float | None:
+def empty_in_seconds(now: dt.datetime | None = None) -> float | None:
     done = throughput.by_queue("default", now=now).get("default", StatsCounts())
-    return throughput.drain_seconds_of(throughput.backlog("default", "default").number, done)
+    return throughput.empty_in_seconds_of(throughput.backlog("default", "default"), done)
 
 
-def test_drain_is_predicted_from_the_jobs_that_left_in_the_last_minutes(queue, stat):
+def test_time_to_empty_is_predicted_from_the_jobs_that_left_in_the_last_minutes(queue, stat):
     enqueue_many(app.noop, [()] * 20)
     stat(0, succeeded=1_000_000)  # this minute is not over
     stat(1, succeeded=6, failed=5, retried=4, died=1)
     stat(5, succeeded=3)
     stat(6, succeeded=1_000_000)
     stat(1, queue="other", succeeded=1_000_000)
-    assert drain_seconds(now=NOW) == pytest.approx(20 / (10 / 300))
+    assert empty_in_seconds(now=NOW) == pytest.approx(20 / (10 / 300))
 
 
-def test_empty_queue_is_drained_and_of_one_that_stands_still_nothing_is_said(queue):
-    assert drain_seconds(now=NOW) == 0.0
+def test_queue_without_jobs_is_empty_and_of_one_that_stands_still_nothing_is_said(queue):
+    assert empty_in_seconds(now=NOW) == 0.0
     enqueue_many(app.noop, [()] * 3)
-    assert drain_seconds() is None
+    assert empty_in_seconds() is None
 
 
 def test_backlog_is_counted_up_to_a_bound_and_estimated_beyond(queue, monkeypatch, sql):
     enqueue_many(app.noop, [()] * 500)
-    assert throughput.backlog("default", "default") == (500, True)
-    assert throughput.backlog("default", "other") == (0, True)
+    assert throughput.backlog("default", "default") == 500
+    assert throughput.backlog("default", "other") == 0
     monkeypatch.setattr(throughput, "MOST_COUNTED", 100)
     sql("ANALYZE pgqueue_jobs")
-    number, is_exact = throughput.backlog("default", "default")
-    assert not is_exact
-    assert 100 < number < 1000
+    assert 101 < throughput.backlog("default", "default") < 1000
 
 
 @pytest.mark.parametrize(
     ("parameters", "minutes"),
     [
-        ({"minutes": 1, "number": 60, "queue": None, "by_queue": False, "over": False}, 60),
-        ({"minutes": 1, "number": 60, "queue": "q1", "by_queue": False, "over": False}, 60),
-        ({"minutes": 5, "number": 1, "queue": None, "by_queue": True, "over": True}, 5),
-        ({"minutes": 15, "number": 96, "queue": None, "by_queue": True, "over": False}, 1440),
+        ({"minutes": 1, "number": 60, "queue": None, "by_queue": False}, 60),
+        ({"minutes": 1, "number": 60, "queue": "q1", "by_queue": False}, 60),
+        ({"minutes": 15, "number": 96, "queue": None, "by_queue": True}, 1440),
     ],
 )
 def test_counts_are_read_by_their_minute(queue, sql, parameters, minutes):
@@ -164,14 +161,15 @@ def test_percentiles_are_told_from_the_buckets():
     assert done.run_seconds(0.5) is None
 
 
-@pytest.mark.parametrize("by_task", [False, True])
-def test_recent_counts_are_read_by_their_minute(queue, sql, by_task):
+@pytest.mark.parametrize(("by_task", "only_full_minutes"), [(False, False), (False, True), (True, False)])
+def test_recent_counts_are_read_by_their_minute(queue, sql, by_task, only_full_minutes):
     sql(
         "INSERT INTO pgqueue_stats (minute, queue, task, succeeded, wait_buckets) SELECT "
         "date_trunc('minute', now()) - make_interval(mins => n), 'q' || t, 't' || t, 1, '{1,2,3}' "
         "FROM generate_series(0, 2999) AS n, generate_series(1, 10) AS t"
     )
-    nodes = explain(queue, statement("throughput_recent"), {"minutes": 5, "by_task": by_task, "now": None, "limit": 10})
+    parameters = {"minutes": 5, "by_task": by_task, "only_full_minutes": only_full_minutes, "now": None, "limit": 10}
+    nodes = explain(queue, statement("throughput_recent"), parameters)
     [scan] = [node for node in nodes if node.get("Relation Name") == "pgqueue_stats"]
     assert scan["Index Name"] == "pgqueue_stats_minute"
     assert scan["Actual Rows"] * scan["Actual Loops"] <= 10 * 7

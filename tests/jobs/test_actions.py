@@ -2,6 +2,7 @@
 
 import datetime as dt
 import logging
+from functools import partial
 
 import pytest
 from django.db import transaction
@@ -22,11 +23,10 @@ from django_pgqueue.jobs.actions import (
     kill,
     lock_with_status,
     run_now,
-    why_not_changed,
-    why_not_killed,
-    why_skipped,
 )
 from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.dead_letter import retry
+from django_pgqueue.jobs.leases import request_stop
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.models import DeadJob, FinishedJob, Job
@@ -39,7 +39,26 @@ def test_reserved_is_left_alone(put):
     held = put(Source.LIVE, status="'reserved'")
     assert move_jobs([held], queue="new", by="eve") == []
     assert set_priority([held], priority=1, by="eve") == []
-    assert why_skipped([held], why_not_killed) == why_skipped([held], why_not_changed) == {held: SkipReason.RESERVED}
+    for name in ("kill", "move", "run_now"):
+        assert action_named(name, "live").why_skipped([held], where=None) == {held: SkipReason.RESERVED}
+
+
+@pytest.mark.parametrize(
+    "act", [kill, run_now, purge, retry, partial(move_jobs, queue="q"), partial(set_priority, priority=1), request_stop]
+)
+def test_action_takes_a_list_of_ids_and_names_what_is_none(act, queue):
+    for given in ("12", 12, None):
+        with pytest.raises(TypeError, match=rf"{given!r} is no list of ids: write \[{given!r}\]"):
+            act(given, by="eve")
+    with pytest.raises(TypeError, match=r"ids\[1\] is JobHandle.*, and no id: write its id"):
+        act([17, app.noop.enqueue()], by="eve")
+    with pytest.raises(TypeError, match=r"ids\[0\] is 1\.5, and no id\.$"):
+        act([1.5], by="eve")
+    assert Job.objects.get().status == "queued"
+
+
+def test_ids_of_the_framework_are_texts(queue):
+    assert kill([str(app.noop.enqueue().id)], by="eve").dead == [DeadJob.objects.get().pk]
 
 
 def test_job_that_began_meanwhile_has_no_longer_the_status_that_was_chosen(queue):
@@ -239,7 +258,7 @@ def test_note_of_a_job_that_has_not_failed_is_its_first_entry(db):
 
 def test_every_action_is_found_by_name_and_source():
     for action in ACTIONS:
-        assert action_named(action.name, action.source.name.lower()) is action
+        assert action_named(action.name, action.source) is action
     for name, source in (("kill", "dead"), ("drop", "live"), ("purge", "live"), ("retry", "nowhere")):
         with pytest.raises(InvalidBulkAction, match=f"no action '{name}' for '{source}' jobs"):
             action_named(name, source)

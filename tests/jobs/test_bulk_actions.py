@@ -11,7 +11,7 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import OPERATE, Notification
-from django_pgqueue.exceptions import InvalidBulkAction, InvalidJob
+from django_pgqueue.exceptions import InvalidBulkAction, InvalidFilter, InvalidJob
 from django_pgqueue.jobs.actions import (
     KILL,
     MOVE,
@@ -65,8 +65,15 @@ def test_filter_comes_back_as_it_was_stored(chosen):
     assert filter_of(json.loads(json.dumps(stored(chosen)))) == chosen
 
 
+@pytest.mark.parametrize("name", ["queues", "tasks", "kinds"])
+@pytest.mark.parametrize("value", ["", "mail", None, {"a": 1}, 5])
+def test_stored_filter_never_takes_something_else_for_a_list(name, value):
+    with pytest.raises(InvalidBulkAction, match=f"The stored filter cannot be read: {name} is no list."):
+        filter_of({name: value})
+
+
 def test_filter_that_other_jobs_are_for_is_refused(db):
-    with pytest.raises(InvalidBulkAction, match="Live jobs cannot be chosen by cause"):
+    with pytest.raises(InvalidFilter, match="Live jobs cannot be chosen by cause"):
         begin(KILL, Filter(cause=7), by="ann")
 
 

@@ -13,7 +13,6 @@ from django_pgqueue.exceptions import InvalidJob, TimeLimitExceeded
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.failure import error_entry, unknown_task
 from django_pgqueue.records import Fate
-from django_pgqueue.retry_policy import Discards
 from django_pgqueue.states import Reason
 from tests.support.claimed import job, outcome_of, raising
 
@@ -55,7 +54,7 @@ def test_exception_of_a_class_that_the_task_names_is_not_tried_again(given, erro
     async def func():
         raise error
 
-    outcome = outcome_of(func if is_async else raising(error), discards=Discards.of(given))
+    outcome = outcome_of(func if is_async else raising(error), discard_on=given)
     assert (outcome.fate, outcome.reason or None) == (Fate.DIED if reason else Fate.RETRIED, reason)
     assert outcome.error["error"].endswith(type(error).__name__)
 
@@ -78,7 +77,7 @@ def module_that_exits(tmp_path, monkeypatch):
 
 def test_classes_to_discard_that_exit_do_not_lose_the_job(caplog, module_that_exits):
     for given in (module_that_exits, Strange):
-        outcome = outcome_of(raising(ValueError("x")), discards=Discards.of(given))
+        outcome = outcome_of(raising(ValueError("x")), discard_on=given)
         assert outcome.fate is Fate.RETRIED
     assert caplog.text.count("The discard_on of t cannot be read for job 1") == 2
 
@@ -86,13 +85,11 @@ def test_classes_to_discard_that_exit_do_not_lose_the_job(caplog, module_that_ex
 def test_time_limit_is_no_exception_that_a_task_discards_on():
     current = CurrentJob(job(timeout_seconds=1))
     current.is_overdue = True
-    assert (
-        outcome_of(raising(ValueError("late")), current=current, discards=Discards.of(Exception)).fate is Fate.RETRIED
-    )
+    assert outcome_of(raising(ValueError("late")), current=current, discard_on=Exception).fate is Fate.RETRIED
 
 
 def test_path_that_leads_to_no_exception_is_logged_and_the_job_tried_again(caplog):
-    outcome = outcome_of(raising(ValueError("x")), discards=Discards.of("tests.nowhere.Error"))
+    outcome = outcome_of(raising(ValueError("x")), discard_on="tests.nowhere.Error")
     assert outcome.fate is Fate.RETRIED
     assert "The discard_on of t cannot be read for job 1" in caplog.text
     assert "'tests.nowhere.Error', which cannot be imported" in caplog.text

@@ -21,7 +21,7 @@ SECRET = "hunter2 & 'co' ä"
 
 
 def task_of(func, sensitive=()) -> tasks.Task:
-    return tasks.Task(func, name="t", options=tasks.Options(), sensitive=sensitive)
+    return tasks.make(func, name="t", sensitive=sensitive)
 
 
 def pay(order, card, *rest, note="", **more): ...

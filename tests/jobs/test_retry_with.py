@@ -13,7 +13,7 @@ from django_pgqueue.insights.history import title_of
 from django_pgqueue.jobs.redaction import REDACTED
 from django_pgqueue.jobs.retry_with import Misplaced, RetryRefused, keys_of, masked, retry_with, unmasked
 from django_pgqueue.models import DeadJob, Job
-from django_pgqueue.options import Keys, Options
+from django_pgqueue.options import Keys
 from django_pgqueue.signals import job_enqueued
 from tests.support.retrying import dead
 
@@ -62,7 +62,7 @@ def test_job_with_a_concurrency_key_waits_to_be_admitted():
 
 
 def made(**options) -> tasks.Task:
-    return tasks.make(app.log_in.func, name="tests.made", options=Options(), **options)
+    return tasks.make(app.log_in.func, name="tests.made", **options)
 
 
 def test_keys_that_the_task_computes_are_computed_anew():
@@ -189,6 +189,19 @@ def test_placeholder_cannot_be_moved_to_where_its_value_would_be_seen(args, kwar
     with pytest.raises(Misplaced, match=re.escape("[redacted 1]")) as raised:
         unmasked(task, args, kwargs, seen.kept)
     assert "sesame" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [("[redacted 1]", {}), ([1], "[redacted 2]"), ([1, "[redacted 2]"], "[redacted 2]")]
+)
+def test_placeholder_cannot_be_moved_to_where_the_parts_of_its_value_would_be_seen(registry_of, args, kwargs):
+    def pay(names, card=None, note="", **rest): ...
+
+    task = registry_of(pay, sensitive=["names", "card"])
+    seen = masked(task, [["ann", "sesame"]], {"card": {"other": "sesame"}})
+    assert (seen.args, seen.kwargs) == (["[redacted 1]"], {"card": "[redacted 2]"})
+    with pytest.raises(Misplaced, match="stands where its value would be seen"):
+        unmasked(task, args, kwargs, seen.kept)
 
 
 def test_placeholder_is_none_of_the_texts_in_the_arguments():

@@ -8,7 +8,7 @@ from django.db import connection
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.db.queries import statement
-from django_pgqueue.jobs.search import Filter, Source, along_an_index, pages
+from django_pgqueue.jobs.search import STATEMENTS, Filter, Source, along_an_index, pages
 from tests.support.job_tables import TABLES, TIMES
 
 
@@ -206,7 +206,7 @@ def test_page_reads_along_the_primary_key_and_stops(queue, sql, put, source, sta
         sql(f"ANALYZE {table}")
     parameters = {**Filter(queues=("none",)).parameters(), "after_id": 500, "until_id": None}
     with along_an_index("default"), connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement(source.value)}", parameters)
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement(STATEMENTS[source])}", parameters)
         [(plan,)] = cursor.fetchall()
     scans = [node for node in nodes_of(plan[0]["Plan"]) if node.get("Relation Name", "").startswith(table[:-1])]
     assert {scan["Node Type"] for scan in scans} <= {"Index Scan", "Index Only Scan"}, json.dumps(plan, indent=1)

@@ -13,9 +13,9 @@ from django.contrib.auth.models import User
 
 import tests.app.tasks as app
 from django_pgqueue.exceptions import InvalidArguments
-from django_pgqueue.jobs.serialization import check_signature, encode, encode_many
+from django_pgqueue.jobs.serialization import check_signature, deep_path, encode, encode_many, is_deep
 from django_pgqueue.states import Scope
-from django_pgqueue.stored_values import DEEPEST
+from django_pgqueue.stored_values import DEEPEST, may_not_be_deep
 
 
 class Plain(Enum):
@@ -171,6 +171,31 @@ def test_arrays_and_objects_in_turns_count_as_levels_too(encoded):
     assert encoded([value][0], what="args")
     with pytest.raises(InvalidArguments, match="is nested deeper than 100 levels"):
         encoded([{"a": value}], what="args")
+
+
+@pytest.mark.parametrize(
+    ("text", "deep"),
+    [
+        ("[" * DEEPEST + "]" * DEEPEST, False),
+        ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), True),
+        ('{"a":' * (DEEPEST + 1) + "1" + "}" * (DEEPEST + 1), True),
+        (f"[{','.join(['[]'] * 1000)}]", False),
+        (f'["{"[" * 1000}"]', True),  # a mistake that is allowed
+    ],
+    ids=["deepest", "arrays", "objects", "many", "brackets in a text"],
+)
+def test_depth_is_seen_in_the_brackets(text, deep):
+    assert is_deep(text) is deep
+    assert not (deep and may_not_be_deep(text))
+
+
+def test_path_leads_to_the_first_value_that_is_too_deep():
+    value: object = 5
+    for _ in range(DEEPEST):
+        value = (value,)
+    assert deep_path(value) is None
+    assert deep_path({"a": value}) == "['a']" + "[0]" * (DEEPEST - 1)
+    assert deep_path([1, {"b": [value]}]) == "[1]['b']" + "[0]" * (DEEPEST - 2)
 
 
 def nested(levels):

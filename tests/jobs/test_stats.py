@@ -33,7 +33,7 @@ from django_pgqueue.jobs.stats import (
     percentile,
 )
 from django_pgqueue.maintenance.expirer import expire
-from django_pgqueue.maintenance.reaper import reap_lost, settle_dead_process
+from django_pgqueue.maintenance.reaper import settle_dead_process
 from django_pgqueue.models import Job, Stat
 from django_pgqueue.records import EndCounts, Fate, Outcome
 from django_pgqueue.states import Reason
@@ -44,7 +44,7 @@ from tests.support.counters import add_and_die
 from tests.support.passes import run_service
 from tests.support.plans import explain
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
-from tests.support.worker_rows import register
+from tests.support.worker_rows import reap_all, register
 
 
 def counts_of(seconds):
@@ -170,7 +170,7 @@ def test_what_finds_no_room_takes_no_memory_either():
 
 def test_what_a_process_has_added_stays_when_it_is_killed():
     context = multiprocessing.get_context("spawn")
-    meter = ProcessCounters(context)
+    meter = ProcessCounters()
     process = context.Process(target=add_and_die, args=(meter,))
     process.start()
     process.join(PATIENCE_SECONDS)
@@ -330,12 +330,12 @@ def test_minute_is_that_of_the_database(queue, tally, sql):
 def test_consumer_counts_what_it_writes_and_adds_it_when_that_is_due(consumer):
     enqueue_many(app.noop, [()] * 3)
     cycle(consumer)
-    assert consumer._follow_ups.add_at() == math.inf, "who has done nothing has nothing to add"
+    assert consumer._stats.add_at() == math.inf, "who has done nothing has nothing to add"
     for fate in (Fate.SUCCEEDED, Fate.SUCCEEDED, Fate.RETRIED):
         consumer.slots.finish(fate, **({"error": {"error": "x"}} if fate is Fate.RETRIED else {}))
     before = time.monotonic()
     cycle(consumer)
-    assert before + 5 < consumer._follow_ups.add_at() <= time.monotonic() + 10
+    assert before + 5 < consumer._stats.add_at() <= time.monotonic() + 10
     assert not Stat.objects.exists()
     consumer.stop()
     consumer.run()
@@ -347,10 +347,10 @@ def test_idle_consumer_is_woken_by_what_it_has_to_add(consumer):
     cycle(consumer)
     consumer.slots.finish()
     cycle(consumer)
-    consumer._follow_ups._stats._add_at = 0.0
+    consumer._stats._add_at = 0.0
     assert consumer._patience() == 0.0
-    consumer._follow_ups.add_counts()
-    assert consumer._follow_ups.add_at() == math.inf
+    consumer._stats.add()
+    assert consumer._stats.add_at() == math.inf
     assert written() == {"succeeded": 1}
 
 
@@ -407,14 +407,14 @@ def test_worker_that_may_not_count_says_so_and_works_on(consumer, sql, caplog):
     sql("ALTER TABLE pgqueue_stats RENAME TO pgqueue_stats_hidden")
     try:
         cycle(consumer)
-        consumer._follow_ups.add_counts()
+        consumer._stats.add()
         consumer.slots.finish()
         cycle(consumer)
     finally:
         sql("ALTER TABLE pgqueue_stats_hidden RENAME TO pgqueue_stats")
     assert caplog.text.count("is not counted for an hour") == 1
     assert (Job.objects.count(), consumer._backoff.failures) == (0, 0)
-    assert consumer._follow_ups.add_at() > time.monotonic() + 600
+    assert consumer._stats.add_at() > time.monotonic() + 600
 
 
 def test_counts_do_not_grow_without_bound(queue, tally, monkeypatch):
@@ -430,7 +430,7 @@ def test_counts_do_not_grow_without_bound(queue, tally, monkeypatch):
 def test_jobs_of_lost_workers_are_counted(queue, lost):
     lost(2)
     lost(1, max_attempts=1)
-    ends = reap_lost(queue).ends
+    ends = reap_all(queue).ends
     kind = ("default", app.noop.name)
     assert ends == EndCounts(lost=(kind,) * 3, died=(kind,))
 

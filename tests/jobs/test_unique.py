@@ -19,9 +19,9 @@ from django_pgqueue import enqueue_many, kill, limit_queue, retry, run_now
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.flow.concurrency import admit
 from django_pgqueue.jobs import ack, claim
-from django_pgqueue.jobs.ack import release
 from django_pgqueue.jobs.dead_letter import expired_entry
 from django_pgqueue.jobs.enqueue import insert_many
+from django_pgqueue.jobs.leases import release
 from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.unique_keys import prune_reserved, reacquire_keys

@@ -17,7 +17,7 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.jobs.search import Filter
 from django_pgqueue.maintenance import bulk_runner, pruner
-from django_pgqueue.maintenance.bulk_runner import carry_on, prune_bulk_actions
+from django_pgqueue.maintenance.bulk_runner import carry_on
 from django_pgqueue.maintenance.pending_work import pending_work
 from django_pgqueue.models import BulkAction, DeadJob, FinishedJob, Job
 from django_pgqueue.signals import job_retried
@@ -431,7 +431,7 @@ def test_bulk_actions_that_ended_a_month_ago_are_forgotten(queue):
     for bulk_action_id, days in ((old, 31), (young, 29)):
         BulkAction.objects.filter(pk=bulk_action_id).update(ended_at=timezone.now() - dt.timedelta(days=days))
     assert pruner.look(queue, dead_days=None, stats_days=7).bulk_actions
-    assert prune_bulk_actions(queue, days=pruner.BULK_ACTION_DAYS) == 1
+    assert pruner.delete_slice(queue, "prune_bulk_actions", days=pruner.BULK_ACTION_DAYS, limit=1000) == 1
     assert not pruner.look(queue, dead_days=None, stats_days=7).bulk_actions
     assert set(BulkAction.objects.values_list("pk", flat=True)) == {young, is_open}
 

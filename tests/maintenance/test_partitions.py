@@ -13,8 +13,8 @@ from django_pgqueue.maintenance.partitions import DAYS_AHEAD, PartitionsResult, 
 from django_pgqueue.models import FinishedJob
 from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.worker.config import WorkerConfig
-from django_pgqueue.worker.janitor import TableMaintenance
 from django_pgqueue.worker.processes import ProcessPool
+from django_pgqueue.worker.table_maintenance import TableMaintenance
 from tests.support.clock import NOON, clock_set
 from tests.support.waiting import beside, eventually
 
@@ -232,20 +232,20 @@ def test_role_that_does_not_own_the_table_is_told_so_where_there_is_something_to
     assert keep(queue) == PartitionsResult(1, 0)
 
 
-# The janitor
+# Maintenance by the owner
 
 
-def test_janitor_tries_again_soon_while_a_session_reads(sql, make, settings):
+def test_maintenance_tries_again_soon_while_a_session_reads(sql, make, settings):
     settings.PGQUEUE = {"VACUUM_DEAD_ROWS": 0}
     name = make(-9, rows=1)
-    janitor = TableMaintenance(ProcessPool(WorkerConfig(), supervisor_id=1, lease_seconds=30))
+    table_maintenance = TableMaintenance(ProcessPool(WorkerConfig(), supervisor_id=1, lease_seconds=30))
 
     def passed() -> bool:
-        janitor.pass_once()
+        table_maintenance.pass_once()
         return name not in partitions()
 
     with transaction.atomic():
         assert FinishedJob.objects.count() == 1
-        janitor.pass_once()
+        table_maintenance.pass_once()
     eventually(passed)
-    janitor.database.close()
+    table_maintenance.database.close()

@@ -16,11 +16,9 @@ from django_pgqueue.maintenance.pruner import (
     Prunable,
     PrunedRange,
     Pruner,
+    delete_slice,
     look,
-    prune_dead,
     prune_default,
-    prune_stats,
-    prune_timed,
 )
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Stat
 from django_pgqueue.records import Fate, Outcome
@@ -74,13 +72,13 @@ def test_finished_job_is_kept_for_as_long_as_its_call_said(queue, sql, keep):
     finished = FinishedJob.objects.get(pk=brief)
     assert finished.prune_at - finished.finished_at == HOUR
     age(sql, minutes=59)
-    assert (look(queue, dead_days=None, stats_days=7), prune_timed(queue, limit=100)) == (
+    assert (look(queue, dead_days=None, stats_days=7), delete_slice(queue, "prune_timed", limit=100)) == (
         Prunable(False, False, False, False),
         0,
     )
     age(sql, minutes=1)
     assert look(queue, dead_days=None, stats_days=7) == Prunable(True, False, False, False)
-    assert prune_timed(queue, limit=100) == 1
+    assert delete_slice(queue, "prune_timed", limit=100) == 1
     assert FinishedJob.objects.get().pk == usual
     assert not look(queue, dead_days=None, stats_days=7).timed
 
@@ -92,7 +90,7 @@ def test_task_says_how_long_its_jobs_are_kept_and_a_worker_that_does_not_know_it
     finish(queue, Job.objects.get().pk)
     assert registry.find("unknown.task") is None
     age(sql, hours=1)
-    assert prune_timed(queue, limit=100) == 2
+    assert delete_slice(queue, "prune_timed", limit=100) == 2
 
 
 @pytest.mark.parametrize(
@@ -125,10 +123,10 @@ def test_locked_rows_are_stepped_over_and_a_slice_is_as_large_as_was_said(queue,
     age(sql, hours=1)
     with transaction.atomic():
         FinishedJob.objects.select_for_update().get(pk=ids[0])
-        assert prune_timed(queue, limit=3) == 3
-        assert prune_timed(queue, limit=3) == 1
-        assert prune_timed(queue, limit=3) == 0
-    assert prune_timed(queue, limit=3) == 1
+        assert delete_slice(queue, "prune_timed", limit=3) == 3
+        assert delete_slice(queue, "prune_timed", limit=3) == 1
+        assert delete_slice(queue, "prune_timed", limit=3) == 0
+    assert delete_slice(queue, "prune_timed", limit=3) == 1
 
 
 # Dead jobs
@@ -143,9 +141,9 @@ def test_dead_jobs_are_pruned_from_the_oldest_on_where_the_settings_say_so(queue
     assert not look(queue, dead_days=None, stats_days=7).dead
     assert not look(queue, dead_days=3, stats_days=7).dead
     assert look(queue, dead_days=1, stats_days=7).dead
-    assert prune_dead(queue, days=2, limit=3) == 3
-    assert prune_dead(queue, days=2, limit=3) == 1
-    assert prune_dead(queue, days=2, limit=3) == 0
+    assert delete_slice(queue, "prune_dead", days=2, limit=3) == 3
+    assert delete_slice(queue, "prune_dead", days=2, limit=3) == 1
+    assert delete_slice(queue, "prune_dead", days=2, limit=3) == 0
     assert set(DeadJob.objects.values_list("pk", flat=True)) == {*middle, *new}
     assert not DeadJob.objects.filter(pk__in=old)
 
@@ -155,7 +153,7 @@ def test_dead_job_that_is_just_being_retried_is_left_alone(queue, sql):
     age(sql, days=9)
     with transaction.atomic():
         assert retry([job_id], by="ann").ids == [job_id]
-        assert prune_dead(queue, days=1, limit=10) == 0
+        assert delete_slice(queue, "prune_dead", days=1, limit=10) == 0
     assert Job.objects.get().pk == job_id
 
 
@@ -212,7 +210,7 @@ def test_worker_prunes_all_kinds_as_long_as_there_is_more_and_then_looks_no_soon
     die(3)
     put_into_default(sql, 700, days=30)
     age(sql, days=2)
-    services = Services(Service("prune", Pruner(queue).prune, every=PRUNE_SECONDS))
+    services = Services(Service("prune", Pruner(queue).pass_once, every=PRUNE_SECONDS))
     while services.pass_once() == 0.0:
         pass
     assert not FinishedJob.objects.exists()
@@ -227,7 +225,7 @@ def test_worker_prunes_all_kinds_as_long_as_there_is_more_and_then_looks_no_soon
 def test_dead_jobs_stay_by_default(queue, sql):
     die()
     age(sql, days=10_000)
-    assert Pruner(queue).prune() is None
+    assert Pruner(queue).pass_once() is None
     assert DeadJob.objects.count() == 1
 
 
@@ -240,15 +238,15 @@ def test_role_that_may_not_remove_jobs_is_told_so_where_there_are_any(queue, sql
     lesser = QueueConnection("default", "lesser")
     lesser.autocommit().execute("SET ROLE pgqueue_lesser")
     pruning = Pruner(lesser)
-    assert pruning.prune() is None
+    assert pruning.pass_once() is None
     assert caplog.text == ""
     die()
     age(sql, days=2)
-    assert pruning.prune() == pruner.REFUSED_SECONDS
+    assert pruning.pass_once() == pruner.REFUSED_SECONDS
     assert "Jobs cannot be pruned by age: permission denied for table pgqueue_dead_jobs" in caplog.text
     sql("GRANT UPDATE, DELETE ON pgqueue_dead_jobs TO pgqueue_lesser")
     sql("INSERT INTO pgqueue_bulk_actions (action, source, by, ended_at) VALUES ('kill', 'live', 'ann', '2001-01-01')")
-    assert pruning.prune() == pruner.REFUSED_SECONDS
+    assert pruning.pass_once() == pruner.REFUSED_SECONDS
     assert "permission denied for table pgqueue_bulk_actions" in caplog.text
     assert not DeadJob.objects.exists(), "what it may remove goes all the same"
     lesser.close()
@@ -268,9 +266,9 @@ OLD = (
 def test_counts_are_pruned_by_the_hour_and_younger_ones_stay(queue, sql):
     sql(OLD, 90)
     assert look(queue, dead_days=None, stats_days=7) == Prunable(False, False, False, True)
-    assert prune_stats(queue, days=7, limit=50) == 50
+    assert delete_slice(queue, "prune_stats", days=7, limit=50) == 50
     assert Stat.objects.order_by("minute")[0].minute.minute == 20, "the oldest go first"
-    assert prune_stats(queue, days=7, limit=50) == 40
+    assert delete_slice(queue, "prune_stats", days=7, limit=50) == 40
     assert Stat.objects.count() == 1
     assert not look(queue, dead_days=None, stats_days=7).stats
 
@@ -280,9 +278,9 @@ def test_worker_prunes_counts_for_as_long_as_the_settings_say(queue, sql, settin
     settings.PGQUEUE = {"STATS_DAYS": 8}
     caplog.set_level("INFO")
     pruning = Pruner(queue)
-    assert pruning.prune() is None
+    assert pruning.pass_once() is None
     assert Stat.objects.count() == 91
     settings.PGQUEUE = {}
-    pruning.prune()
+    pruning.pass_once()
     assert Stat.objects.count() == 1
     assert "Pruned 90 rows of counts" in caplog.messages

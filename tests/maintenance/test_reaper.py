@@ -12,17 +12,17 @@ from django_pgqueue.jobs import ack
 from django_pgqueue.jobs import leases as worker_rows
 from django_pgqueue.jobs.actions import kill
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.maintenance.reaper import forget_workers, reap_gone, reap_lost, settle_dead_process
+from django_pgqueue.maintenance.reaper import forget_workers, reap_gone, settle_dead_process
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import NEVER
 from tests.support.waiting import PATIENCE_SECONDS
-from tests.support.worker_rows import register, silence
+from tests.support.worker_rows import reap_all, register, silence
 
 
 def test_reaper_retries_jobs_of_a_silent_worker_and_says_who_it_was(queue, lost):
     [job_id] = lost()
-    assert reap_lost(queue)[:3] == (1, 0, {"default"})
+    assert reap_all(queue)[:3] == (1, 0, {"default"})
     job = Job.objects.get(pk=job_id)
     assert (job.status, job.attempts, job.lost, job.lease_token) == ("queued", 1, 1, 0)
     assert (job.errors[0]["kind"], job.errors[0]["worker"]) == ("lost", "web1 pid 4711")
@@ -31,13 +31,13 @@ def test_reaper_retries_jobs_of_a_silent_worker_and_says_who_it_was(queue, lost)
 def test_reaper_leaves_jobs_whose_own_lease_stands(queue, lost, sql):
     lost()
     sql("UPDATE pgqueue_jobs SET lease_until = now() + interval '1 min'")
-    assert reap_lost(queue)[:3] == (0, 0, frozenset())
+    assert reap_all(queue)[:3] == (0, 0, frozenset())
 
 
 def test_reaper_leaves_jobs_of_a_worker_that_is_alive(queue, lost, sql):
     lost()
     sql("UPDATE pgqueue_workers SET lease_until = now() + interval '1 min'")
-    assert reap_lost(queue)[:3] == (0, 0, frozenset())
+    assert reap_all(queue)[:3] == (0, 0, frozenset())
 
 
 def test_jobs_of_a_process_that_is_gone_are_settled_before_their_lease(queue, lost, sql):
@@ -45,7 +45,7 @@ def test_jobs_of_a_process_that_is_gone_are_settled_before_their_lease(queue, lo
     silence(sql, 1)
     sql("UPDATE pgqueue_jobs SET lease_until = now() + interval '20 s'")
     [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
-    assert reap_lost(queue)[:3] == (0, 0, frozenset())
+    assert reap_all(queue)[:3] == (0, 0, frozenset())
     assert reap_gone(queue, [worker_id])[:3] == (1, 0, {"default"})
     assert Job.objects.get(pk=job_id).errors[0]["kind"] == "lost"
 
@@ -59,7 +59,7 @@ def test_jobs_of_a_process_that_is_gone_are_settled_in_slices(queue, lost, sql):
 def test_reaper_takes_jobs_whose_worker_has_no_row_at_all(queue, lost, sql):
     lost(3)
     sql("DELETE FROM pgqueue_workers")
-    assert reap_lost(queue)[0] == 3
+    assert reap_all(queue)[0] == 3
     assert "worker " in Job.objects.first().errors[0]["worker"]
 
 
@@ -70,7 +70,7 @@ def test_reaper_takes_jobs_whose_worker_has_no_row_at_all(queue, lost, sql):
 def test_reaper_buries_what_may_not_run_again(queue, lost, sql, column, reason):
     [job_id] = lost()
     sql(f"UPDATE pgqueue_jobs SET {column}")
-    assert reap_lost(queue)[:3] == (0, 1, frozenset())
+    assert reap_all(queue)[:3] == (0, 1, frozenset())
     dead = DeadJob.objects.get(pk=job_id)
     assert dead.reason == reason
     assert dead.errors[-1]["kind"] == ("lost" if reason == "lost" else "failed")
@@ -81,14 +81,14 @@ def test_reaper_buries_what_may_not_run_again(queue, lost, sql, column, reason):
 def test_reaper_gives_a_last_chance(queue, lost, sql, column):
     lost()
     sql(f"UPDATE pgqueue_jobs SET {column}")
-    assert reap_lost(queue)[0] == 1
+    assert reap_all(queue)[0] == 1
 
 
 def test_late_ack_of_a_reaped_job_is_stale(queue, sql):
     app.noop.enqueue()
     [job] = claim(queue, "default", limit=1, worker_id=5)
     sql("UPDATE pgqueue_jobs SET lease_until = now() - interval '1 s'")
-    reap_lost(queue)
+    reap_all(queue)
     assert ack.write(queue, [Outcome(job, Fate.SUCCEEDED)]).stale == {job.id}
     assert Job.objects.get().status == "queued"
 
@@ -96,7 +96,7 @@ def test_late_ack_of_a_reaped_job_is_stale(queue, sql):
 def test_two_reapers_at_once_settle_each_job_once(queue, other_queue, lost):
     lost(500)
     results = []
-    threads = [threading.Thread(target=lambda c=c: results.append(reap_lost(c))) for c in (queue, other_queue)]
+    threads = [threading.Thread(target=lambda c=c: results.append(reap_all(c))) for c in (queue, other_queue)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -111,7 +111,7 @@ def test_ack_and_reaper_at_once_have_each_job_once(queue, other_queue, sql):
     sql("UPDATE pgqueue_jobs SET lease_until = now() - interval '1 s'")
     reaped, receipts = [], []
     threads = [
-        threading.Thread(target=lambda: reaped.append(reap_lost(other_queue))),
+        threading.Thread(target=lambda: reaped.append(reap_all(other_queue))),
         threading.Thread(
             target=lambda: receipts.append(ack.write(queue, [Outcome(job, Fate.SUCCEEDED) for job in jobs]))
         ),
@@ -132,8 +132,8 @@ def test_reaper_does_not_wait_for_a_locked_row(queue, lost):
     ids = lost(3)
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=ids[1])
-        assert reap_lost(queue).returned == 2
-    assert reap_lost(queue).returned == 1
+        assert reap_all(queue).returned == 2
+    assert reap_all(queue).returned == 1
 
 
 def test_dead_process_pays_only_for_what_it_had_started(queue):

@@ -5,9 +5,8 @@ from django.db import transaction
 
 import tests.app.tasks as app
 from django_pgqueue import retry
-from django_pgqueue.jobs.ack import release
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
-from django_pgqueue.jobs.leases import worker_leases
+from django_pgqueue.jobs.leases import release, worker_leases
 from django_pgqueue.maintenance import reaper
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.unique_keys import MOST_LOCKED, prune_reserved, reacquire_keys

@@ -2,9 +2,11 @@
 
 import os
 
-from django_pgqueue.worker import heartbeat
+from django_pgqueue.worker import heartbeat, reaper
 from tests.settings import *  # noqa: F403
 
 heartbeat.SILENT_SECONDS = float(os.environ.get("SILENT_SECONDS", "3"))
-heartbeat.GONE_SECONDS = 1.0
 heartbeat.RECONNECTED_SECONDS = 1.0
+reaper.SILENT_SECONDS = heartbeat.SILENT_SECONDS
+reaper.RECONNECTED_SECONDS = heartbeat.RECONNECTED_SECONDS
+reaper.GONE_SECONDS = 1.0

@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
-from django_pgqueue.worker.worker_process import resident_mb
+from django_pgqueue.worker.processes import resident_bytes
 from tests.app.models import Mark
 from tests.support.waiting import LONG_PATIENCE_SECONDS, eventually
 
@@ -156,19 +156,19 @@ def test_process_that_has_grown_too_large_is_replaced(start_worker):
     [first] = worker.children()
     app.noop.enqueue()
     eventually(lambda: FinishedJob.objects.count() == 1)
-    assert resident_mb(first) < 200
+    assert resident_bytes(first) < 200 * 2**20
     app.grow.enqueue(250)
     assert eventually(lambda: recycled(worker)) == [first]
     assert re.search(rf"Recycling process {first}: \d\d\d MiB in use", worker.text())
     second = successor(worker, first)
     app.record.enqueue("new")
     assert eventually(Mark.objects.filter(label="new").first).pid == second
-    assert resident_mb(second) < 200
+    assert resident_bytes(second) < 200 * 2**20
 
 
 def test_memory_of_a_process_that_is_gone_is_nothing():
-    assert resident_mb(2**22 + 1) == 0
-    assert resident_mb(os.getpid()) > 10
+    assert resident_bytes(2**22 + 1) == 0
+    assert resident_bytes(os.getpid()) > 10 * 2**20
 
 
 @pytest.mark.parametrize("memory", [-1, 1, 31])

@@ -23,6 +23,8 @@ DATABASES = {"default": environ.Env().db()}
 INSTALLED_APPS = ["django_pgqueue", "shelf"]
 """
 
+WAITS = "it starts again after the next change"
+
 TASKS = """
 import time
 from pathlib import Path
@@ -88,6 +90,12 @@ class Project:
         [(job_id,)] = self._sql("SELECT pgqueue_enqueue(%s, %s)", task, f'["{argument}"]' if argument else "[]")
         return job_id
 
+    def hold(self, folder: Path) -> int:
+        """Return the id of a job that runs until it is let go."""
+        job_id = self.enqueue("shelf.tasks.hold", str(folder))
+        eventually((folder / "reserved").exists)
+        return job_id
+
     def result(self, task: str) -> str:
         """Run a job and return what came of it."""
         job_id = self.enqueue(task)
@@ -120,55 +128,38 @@ def is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def test_next_job_runs_the_new_code_and_code_that_cannot_be_imported_is_waited_for(shelf):
-    command = shelf.start()
+def test_worker_runs_the_new_code_and_ctrl_c_ends_it(shelf, tmp_path):
+    command = shelf.start("--shutdown-timeout=3600")
     assert (shelf.result("shelf.tasks.title"), shelf.result("shelf.tasks.subtitle")) == ("first", "one")
-    shelf.change("shelf/tasks.py", '"first"', '"second"')
-    shelf.change("shelf/subtitles.py", "one", "another")  # which only the job imports
-    wait_for_worker(command, 2)
-    assert (shelf.result("shelf.tasks.title"), shelf.result("shelf.tasks.subtitle")) == ("second", "another")
-    assert "changed: the worker starts again" in command.text()
-    shelf.change("shelf/tasks.py", '"second"', '"third to')
-    eventually(lambda: "it starts again after the next change" in command.text() or command.must_live())
-    assert "SyntaxError" in command.text()
-    shelf.change("shelf/tasks.py", '"third to', '"fourth"')
-    assert shelf.result("shelf.tasks.title") == "fourth"
-    assert command.text().count("it starts again after the next change") == 1
-    command.signal(signal.SIGTERM)
-    assert command.wait() == 0
-    assert not [pid for pid in workers_of(command) if is_alive(pid)]
+    job_id = shelf.hold(tmp_path)
 
-
-def test_files_of_an_app_that_is_new_count(shelf):
-    """The reloader cannot import it: it has started before. The worker says what it is made of."""
-    command = shelf.start()
-    wait_for_worker(command, 1)
+    # The next job runs the new code; one that runs too long goes back uncharged and runs in it
     shelf.write("annex/__init__.py", "")
     shelf.write("annex/tasks.py", TASKS)
     shelf.change("shelf_settings.py", '"shelf"]', '"shelf", "annex"]')
-    wait_for_worker(command, 2)  # the processes of the first may have begun with the new settings too
-    assert shelf.result("annex.tasks.title") == "first"
-    shelf.change("annex/tasks.py", '"first"', '"second"')
-    wait_for_worker(command, 3)
-    assert shelf.result("annex.tasks.title") == "second"
-
-
-def test_job_that_runs_too_long_goes_back_uncharged_and_runs_in_the_new_code(shelf, tmp_path):
-    command = shelf.start("--shutdown-timeout=3600")
-    job_id = shelf.enqueue("shelf.tasks.hold", str(tmp_path))
-    eventually((tmp_path / "reserved").exists)
     shelf.change("shelf/tasks.py", 'return "first"', 'return "second"')
+    shelf.change("shelf/subtitles.py", "one", "another")  # which only the job imports
     wait_for_worker(command, 2)
+    assert "changed: the worker starts again" in command.text()
+    assert (shelf.result("shelf.tasks.title"), shelf.result("shelf.tasks.subtitle")) == ("second", "another")
+    assert shelf.result("annex.tasks.title") == "first"
     eventually(Job.objects.filter(pk=job_id, status="running", attempts=1, lost=0).exists)
     (tmp_path / "let go").touch()
     finished = eventually(FinishedJob.objects.filter(pk=job_id).first)
     assert (finished.result, finished.attempts, finished.errors) == ("second", 1, [])
 
+    # Code that cannot be imported is waited for; that of an app that is new, which the reloader does not know
+    shelf.change("annex/tasks.py", '"first"', '"third to')
+    eventually(lambda: WAITS in command.text() or command.must_live())
+    assert "SyntaxError" in command.text()
+    shelf.change("annex/tasks.py", '"third to', '"fourth"')
+    assert shelf.result("annex.tasks.title") == "fourth"
+    assert command.text().count(WAITS) == 1
 
-def test_ctrl_c_is_passed_on_once_and_the_second_time_does_not_wait(shelf, tmp_path):
-    command = shelf.start("--shutdown-timeout=3600")
-    job_id = shelf.enqueue("shelf.tasks.hold", str(tmp_path))
-    eventually((tmp_path / "reserved").exists)
+    # Ctrl-C is passed on once, and the second time does not wait
+    (tmp_path / "let go").unlink()
+    (tmp_path / "reserved").unlink()
+    job_id = shelf.hold(tmp_path)
     command.signal(signal.SIGINT)
     eventually(lambda: "Stopping on SIGINT" in command.text())
     assert "not waiting for jobs" not in command.text()
@@ -178,6 +169,8 @@ def test_ctrl_c_is_passed_on_once_and_the_second_time_does_not_wait(shelf, tmp_p
     assert command.text().count("not waiting for jobs") == 1
     left = Job.objects.values_list("status", "attempts", "lease_token", "first_started_at").get(pk=job_id)
     assert left == ("queued", 0, 0, NEVER)
+    assert len(workers_of(command)) == 3
+    assert not [pid for pid in workers_of(command) if is_alive(pid)]
 
 
 def test_reloader_that_is_killed_takes_its_worker_with_it(shelf):

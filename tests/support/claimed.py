@@ -36,7 +36,7 @@ def job(args="[]", kwargs="{}", **changes) -> ClaimedJob:
 def outcome_of(func, given=None, current=None, **options):
     given = given or job()
     current = current or CurrentJob(given)
-    task = tasks.Task(func, name="t", options=tasks.Options(), **options)
+    task = tasks.make(func, name="t", **options)
     if task.is_async:
         return asyncio.run(awaited(task, given, current))
     return run(task, given, current, ThreadInterrupts())

@@ -1,4 +1,4 @@
-"""manage.py pgqueue_stats, as tests run it, and what it prints as texts and cells."""
+"""manage.py pgqueue_stats, as tests run it, what it prints as texts and cells, and rows that it counts."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from io import StringIO
 
 from django.core.management import call_command
 
-from django_pgqueue.cli.stats import painted
+from django_pgqueue.cli.stats_table import painted
 
 
 def run(*words, **options) -> str:
@@ -25,3 +25,17 @@ def texts(lines) -> list[str]:
 
 def cells(line: str) -> list[str]:
     return re.split(r" {2,}", line.strip())
+
+
+def count(sql, queue="default", task="t", **values) -> None:
+    """Count something in the last minute that is over, by the database's clock."""
+    columns = ", ".join(values)
+    sql(
+        f"INSERT INTO pgqueue_stats (minute, queue, task, {columns}) VALUES (date_trunc('minute', now()) "
+        f"- make_interval(mins => 1), %s, %s, {', '.join(['%s'] * len(values))})",
+        *(queue, task, *values.values()),
+    )
+
+
+def up_to_one_second(number: int) -> list[int]:
+    return [0] * 9 + [number]

@@ -3,36 +3,31 @@
 import contextlib
 import fcntl
 import os
-import re
 import struct
 import subprocess
 import termios
 import threading
 from collections.abc import Sequence
-from typing import Any
 
-from django_pgqueue.cli.stats_watch import BEGIN, END, ENTER, LEAVE
+from django_pgqueue.management.commands.pgqueue_stats import CLEAR
 from tests.support.waiting import PATIENCE_SECONDS
 
-CTRL_C, CTRL_Z = b"\x03", b"\x1a"
-ERASE = r"\x1b\[[JK]"
+CTRL_C = b"\x03"
+SIZES = ("COLUMNS", "LINES")
+"""Outdo a terminal's own size; a process with GNU readline, as pytest, hands them to what it starts."""
 
 
 class Terminal:
-    """Its own session, so that what is typed arrives as at a real one: Ctrl-C as SIGINT.
-
-    Attributes:
-        before: the modes of the terminal before the command began.
-    """
+    """Its own session, so that what is typed arrives as at a real one: Ctrl-C as SIGINT."""
 
     def __init__(self, words: Sequence[str], *, environment: dict[str, str], wide: int = 120, high: int = 30) -> None:
         self.master, self._slave = os.openpty()
         self.resize(wide, high)
-        self.before = self.modes()
         self._written = b""
+        inherited = {**os.environ, "TERM": "xterm-256color"}
         self.process = subprocess.Popen(
             words,
-            env={**os.environ, "TERM": "xterm-256color", **environment},
+            env={name: value for name, value in inherited.items() if name not in SIZES} | environment,
             stdin=self._slave,
             stdout=self._slave,
             stderr=self._slave,
@@ -47,24 +42,16 @@ class Terminal:
     def type(self, keys: bytes) -> None:
         os.write(self.master, keys)
 
-    def modes(self) -> list[Any]:
-        return termios.tcgetattr(self._slave)
-
     def text(self) -> str:
         return self._written.decode(errors="replace")
 
     def pictures(self) -> list[list[str]]:
-        """Return what stood on the other screen, one after the other, as lines."""
-        found = re.findall(f"{re.escape(BEGIN)}(.*?){re.escape(END)}", self.text(), flags=re.DOTALL)
-        return [re.sub(ERASE, "", picture).split("\r\n") for picture in found]
+        """Return what stood there, as lines: each time it was cleared another picture begins."""
+        return [picture.removesuffix("\r\n").split("\r\n") for picture in self.text().split(CLEAR)[1:]]
 
     def picture(self) -> str:
         """Return what stands there now."""
         return "\n".join(self.pictures()[-1]) if self.pictures() else ""
-
-    def is_as_before(self) -> bool:
-        """Whether the command has given it back: screen, cursor, wrapping and modes."""
-        return self.text().count(ENTER) == self.text().count(LEAVE) > 0 and self.modes() == self.before
 
     def wait(self) -> int:
         return self.process.wait(PATIENCE_SECONDS)

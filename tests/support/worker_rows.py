@@ -12,6 +12,7 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.jobs import leases as worker_rows
 from django_pgqueue.jobs.claim import claim
+from django_pgqueue.maintenance.reaper import reap_lost
 from django_pgqueue.maintenance.vacuum import oldest_snapshot
 from django_pgqueue.models import Worker
 from django_pgqueue.version import VERSION
@@ -112,6 +113,17 @@ def lost(queue, sql):
         return ids
 
     return make
+
+
+def running_workers(database) -> list[int]:
+    """Return the processes that run jobs, dead or alive."""
+    rows = database.rows("SELECT DISTINCT worker_id FROM pgqueue_jobs WHERE status = 'running'", {})
+    return [worker_id for (worker_id,) in rows]
+
+
+def reap_all(database):
+    """Settle what has no lease, as of whichever process."""
+    return reap_lost(database, running_workers(database))
 
 
 def silence(sql, session_pid, seconds=60):

@@ -109,6 +109,13 @@ class Worker:
         return False
 
 
+def freeze(pid: int) -> None:
+    """SIGSTOP one process, and wait until each of its threads has stopped."""
+    os.kill(pid, signal.SIGSTOP)
+    threads = Path(f"/proc/{pid}/task")
+    eventually(lambda: {status[0] for path in threads.glob("*/stat") if (status := status_of(path))} == {"T"})
+
+
 def parent_of(pid: int) -> int | None:
     status = status_of(Path(f"/proc/{pid}/stat"))
     return int(status[1]) if status else None

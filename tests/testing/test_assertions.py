@@ -152,6 +152,17 @@ class AssertEnqueuedTest(TestCase):
             with pytest.raises(TypeError, match="args is a tuple"):
                 helper(helped.note, args="a")
 
+    def test_misspelt_argument_is_named_with_the_assertion_and_what_it_takes(self):
+        columns = "task, args, kwargs, queue, run_at, tolerance, priority, unique_key"
+        for helper, wrong, rest in (
+            (assert_enqueued, {"quee": "mail"}, "count, database"),
+            (refute_enqueued, {"count": 0}, "database"),
+        ):
+            with pytest.raises(TypeError) as raised:
+                helper(helped.note, **wrong)
+            (name,) = wrong
+            assert str(raised.value) == f"{helper.__name__}() has no argument {name}; it takes {columns}, {rest}."
+
     def test_database_must_be_one_of_the_test(self):
         with pytest.raises(Exception, match="not allowed"):
             assert_enqueued(database="other")

@@ -68,7 +68,7 @@ class TimeTravelTest(TestCase):
         for minute in range(5):
             helped.note.using(run_at=HOUR + minute * HOUR / 60).enqueue("of another queue")
         with (
-            mock.patch("django_pgqueue.testing.time.MOST_MOVES", 3),
+            mock.patch("django_pgqueue.testing.draining.MOST_MOVES", 3),
             pytest.raises(EndlessJobs, match="has moved the time 3 times"),
         ):
             run_jobs(until=2 * HOUR, queue="empty")

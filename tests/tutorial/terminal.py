@@ -28,9 +28,7 @@ SHELL = ["bash", "--noprofile", "--norc", "--noediting", "-i"]
 WITH_ITS_TERMINAL = f"import fcntl, os, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp('bash', {SHELL})"
 
 
-MAYBE = re.compile(
-    r"^.*(Stopping on SIGTERM, not waiting for jobs|has not stopped in time and is ended)\n", re.MULTILINE
-)
+MAYBE = re.compile(r"^.*has not stopped in time and is ended\n", re.MULTILINE)
 """What is printed only where the worker could not stop in the three seconds that a reloader gives it."""
 
 

@@ -4,14 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from django_pgqueue.worker.child import ChildConfig
 from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.heartbeat import Heartbeat, Liveness
 from django_pgqueue.worker.http import PageServer
 from django_pgqueue.worker.probes import Probes
-from django_pgqueue.worker.processes import ProcessPool
+from django_pgqueue.worker.processes import ProcessPool, Vacancy, WorkerProcess
 from django_pgqueue.worker.shared_state import now
-from django_pgqueue.worker.worker_process import WorkerProcess
 from tests.support.ports import free_port
 from tests.support.probes import get
 from tests.support.stuck import LEASE_SECONDS, Clock
@@ -20,7 +18,7 @@ from tests.support.stuck import LEASE_SECONDS, Clock
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    monkeypatch.setattr("django_pgqueue.worker.worker_process.time", made)
+    monkeypatch.setattr("django_pgqueue.worker.processes.time", made)
     return made
 
 
@@ -29,7 +27,7 @@ def pool(queue, clock):
     """A command with one process, which is not started: the test writes its shared, and it cannot be killed."""
     made = ProcessPool(WorkerConfig(), supervisor_id=1, lease_seconds=LEASE_SECONDS)
     worker_id = made._write_down(queue)
-    process = WorkerProcess(ChildConfig(worker_id, (), 8, 1), WorkerConfig())
+    process = WorkerProcess(WorkerConfig(), worker_id, Vacancy())
     process.pid, process._process = 4711, SimpleNamespace(kill=lambda: killed.append(process), exitcode=None)
     killed = made.killed = []
     made.living.append(process)

@@ -12,8 +12,8 @@ from django.db import connection
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.jobs import leases
-from django_pgqueue.jobs.ack import release
 from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.leases import release
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate
 from django_pgqueue.worker import consumer as consumer_module
@@ -148,8 +148,8 @@ def test_others_are_told_of_jobs_that_are_given_back(consumer, monkeypatch, sql)
     """Idle workers poll seldom, and would leave them alone for that long; they are queued when that is said."""
     told = []
     monkeypatch.setattr(
-        consumer._follow_ups,
-        "call_others",
+        consumer,
+        "_call_others",
         lambda queues: told.append((set(queues), Job.objects.filter(status="queued", queue__in=queues).count())),
     )
     for name in ("default", "mail"):

@@ -106,7 +106,7 @@ def test_outcome_that_could_not_even_be_sent_is_stale_when_another_worker_has_ru
 ):
     """As after a network that was cut, or in a process that thaws while the primary is away."""
     counted = []
-    consumer._follow_ups.count = lambda outcomes, stale: counted.append((list(outcomes), stale))
+    consumer._stats.count = lambda outcomes, stale: counted.append((list(outcomes), stale))
     [job_id] = enqueue_many(app.noop.using(keep=keep), [()])
     cycle(consumer)
     consumer.slots.finish()

@@ -30,8 +30,8 @@ def test_command_that_is_well_is_alive_and_ready():
     assert evaluate(replace(WELL, oldest_seconds=10**6, unasked_seconds=10**6)) == HealthStatus(
         (), ()
     )  # there is no port for probes
-    assert evaluate(with_process(stalled_seconds=3.0)).is_ready
-    assert evaluate(replace(WELL, unbeaten_seconds=20.0, unwatched_seconds=300.0)).is_ready
+    assert not evaluate(with_process(stalled_seconds=3.0)).unready
+    assert not evaluate(replace(WELL, unbeaten_seconds=20.0, unwatched_seconds=300.0)).unready
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_what_a_restart_would_help_makes_a_command_dead_and_unready(facts, probl
     verdict = evaluate(facts)
     assert verdict.dead == (problem,)
     assert problem in verdict.unready
-    assert evaluate(replace(facts, is_stopping=True)).is_live  # the init system that stops it bounds the time
+    assert not evaluate(replace(facts, is_stopping=True)).dead  # the init system that stops it bounds the time
 
 
 @pytest.mark.parametrize(

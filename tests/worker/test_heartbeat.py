@@ -13,35 +13,13 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.leases import request_stop
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.worker.config import WorkerConfig
-from django_pgqueue.worker.heartbeat import SILENT_SECONDS, Heartbeat, HeartbeatMonitor, Liveness, SilentWorkers
-from django_pgqueue.worker.processes import ProcessPool
+from django_pgqueue.worker.heartbeat import SILENT_SECONDS, Heartbeat, HeartbeatMonitor, Liveness
+from django_pgqueue.worker.processes import ProcessPool, can_read_memory
 from django_pgqueue.worker.shared_state import SharedState, now
-from django_pgqueue.worker.worker_process import can_read_memory
 from tests.support import needs
 from tests.support.stuck import LEASE_SECONDS, watch
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.support.worker_rows import register
-
-
-def test_only_an_absence_without_a_gap_counts(monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr("django_pgqueue.worker.heartbeat.time", SimpleNamespace(monotonic=lambda: clock[0]))
-    absences = SilentWorkers()
-
-    def looks(*seconds_and_absent):
-        found = []
-        for seconds, absent in seconds_and_absent:
-            clock[0] = seconds
-            found.append(absences.still_silent(lambda absent=absent: absent))
-        return found
-
-    assert looks((0, [7]), (1.9, [7]), (2, [7, 8]), (3, [7, 8])) == [[], [], [7], [7]]
-    assert looks((6, []), (7, [7]), (8, [7]), (9, [7])) == [[], [], [], [7]]
-    with pytest.raises(LookupError):
-        absences.still_silent(lambda: {}["the database is away"])
-    assert looks((12, [7]), (13, [7])) == [[], []]
-    absences.forget()
-    assert looks((18, [7])) == [[]]
 
 
 def test_heart_does_not_wait_for_the_locked_row_of_its_process_and_beats_again_soon(queue, other_queue, heartbeat, sql):

@@ -1,4 +1,4 @@
-"""Jobs between claim and written outcome: cells, locked rows, two runs of one job, suspects that run alone."""
+"""Jobs between claim and written outcome: cells, locked rows, two runs of one job."""
 
 import time
 
@@ -10,8 +10,8 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate
 from django_pgqueue.states import Reason
-from django_pgqueue.worker.shared_state import CAPACITY, now
-from tests.support.consumers import accepted, cycle
+from django_pgqueue.worker.shared_state import CAPACITY
+from tests.support.consumers import cycle
 
 
 def test_marks_tell_what_is_held_and_what_was_started(consumer):
@@ -42,9 +42,9 @@ def test_locked_row_stays_in_the_buffer_and_the_others_are_written(consumer):
         cycle(consumer)
         assert FinishedJob.objects.count() == 3
         assert [outcome.job.id for outcome in consumer._in_flight._blocked.values()] == [ids[0]]
-        until = consumer._in_flight.blocked_until()
+        until = consumer._in_flight.blocked_until
         assert before < until <= time.monotonic() + 0.1, "it must neither wait for the row nor ask without a pause"
-    consumer._in_flight._blocked_until = 0.0
+    consumer._in_flight.blocked_until = 0.0
     cycle(consumer)
     assert (FinishedJob.objects.count(), consumer._in_flight.unwritten, consumer._in_flight._blocked) == (4, {}, {})
 
@@ -76,97 +76,6 @@ def test_outcome_that_cannot_even_be_buried_is_left_to_its_lease(consumer, sql):
     assert CAPACITY - consumer._in_flight.free() == 1, (
         "the supervisor must not take it for a claim that was never answered"
     )
-
-
-def enqueue_suspect(sql) -> int:
-    [suspect] = enqueue_many(app.noop, [()])
-    sql("UPDATE pgqueue_jobs SET lost = 2 WHERE id = %s", suspect)
-    return suspect
-
-
-def test_job_that_was_lost_twice_runs_alone(consumer, sql, caplog):
-    before = enqueue_many(app.noop, [()] * 2)
-    suspect = enqueue_suspect(sql)
-    begun = time.monotonic()
-    cycle(consumer)
-    assert begun + 10 <= consumer._isolation.until <= time.monotonic() + 10
-    consumer._isolation.until += 3600
-    assert accepted(consumer) == before, "it waits until nothing else runs"
-    after = enqueue_many(app.noop, [()] * 2)
-    cycle(consumer)
-    assert accepted(consumer) == before, "and nothing else begins"
-    consumer.slots.finish()
-    cycle(consumer)
-    assert accepted(consumer) == before[1:]
-    consumer.slots.finish()
-    cycle(consumer)
-    assert accepted(consumer) == [suspect]
-    cycle(consumer)
-    assert accepted(consumer) == [suspect]
-    assert f"Job {suspect} (tests.app.tasks.noop) was lost 2 times: it runs alone" in caplog.text
-    consumer.slots.finish()
-    cycle(consumer)
-    assert accepted(consumer) == after
-
-
-def test_suspects_run_one_after_the_other(consumer, sql):
-    suspects = [enqueue_suspect(sql), enqueue_suspect(sql)]
-    cycle(consumer)
-    assert accepted(consumer) == suspects[:1]
-    cycle(consumer)
-    assert accepted(consumer) == suspects[:1]
-    other = Job.objects.get(pk=suspects[1])
-    assert (other.status, other.attempts) == ("queued", 0), "another process may be free for it"
-    consumer.slots.finish()
-    cycle(consumer)
-    assert accepted(consumer) == suspects[1:]
-
-
-def test_suspect_begins_beside_jobs_that_do_not_end(consumer, sql):
-    before = enqueue_many(app.noop, [()])
-    suspect = enqueue_suspect(sql)
-    cycle(consumer)
-    consumer._isolation.until = time.monotonic()
-    cycle(consumer)
-    assert accepted(consumer) == [*before, suspect]
-
-
-def test_suspect_that_takes_long_does_not_stop_the_queue(consumer, sql):
-    suspect = enqueue_suspect(sql)
-    begun = time.monotonic()
-    cycle(consumer)
-    after = enqueue_many(app.noop, [()])
-    assert begun + 60 <= consumer._isolation.until <= time.monotonic() + 60
-    consumer._isolation.until = time.monotonic()
-    cycle(consumer)
-    assert accepted(consumer) == [suspect, *after]
-
-
-def test_suspect_that_no_slot_begins_does_not_keep_the_child_for_itself(consumer, sql):
-    enqueue_many(app.noop, [()] * 4)
-    suspect = enqueue_suspect(sql)
-    consumer._prefetch.prefetch = 10
-    cycle(consumer)
-    consumer._isolation.until = time.monotonic()
-    cycle(consumer)
-    assert accepted(consumer)[4:] == [suspect], "all slots are busy"
-    consumer._prefetch.prefetch = 0
-    consumer._shared.cap_lease(0)
-    consumer._shared.renew_lease(now() + 60)
-    cycle(consumer)
-    assert Job.objects.get(pk=suspect).status == "queued"
-    assert not consumer._isolation.want_the_child()
-
-
-def test_suspect_that_has_not_begun_goes_back_when_the_consumer_stops(consumer, sql):
-    enqueue_many(app.noop, [()])
-    suspect = enqueue_suspect(sql)
-    cycle(consumer)
-    consumer.stop()
-    cycle(consumer)
-    assert Job.objects.get(pk=suspect).status == "queued"
-    consumer.slots.finish()
-    consumer.run()
 
 
 def test_old_run_of_a_job_ends_beside_the_new_one(consumer, sql):

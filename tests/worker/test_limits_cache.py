@@ -59,7 +59,7 @@ def test_consumer_learns_of_a_pause_in_time_without_being_told(consumer):
     assert consumer.slots.waiting()
     pause_queue("default", by="ann")
     assert consumer._patience() <= 0.7
-    consumer._limits._look_at = time.monotonic()
+    consumer._limits.look_at = time.monotonic()
     consumer._collect(0.0)
     consumer._cycle()
     consumer._cycle()
@@ -80,12 +80,12 @@ def test_consumer_has_no_reason_to_look_at_a_paused_queue(consumer, settings):
     consumer.wake(["default"])
     consumer._collect(0.0)
     consumer._cycle()
-    consumer._follow_ups.add_counts()
+    consumer._stats.add()
     assert consumer._patience() > 0.5
     assert Job.objects.filter(status="queued").count() == 16
 
 
-def test_paused_queue_is_owed_nothing_and_not_asked_when_it_is_announced(consumer, settings):
+def test_paused_queue_needs_no_full_scan_and_not_asked_when_it_is_announced(consumer, settings):
     settings.PGQUEUE = {"POLL_SECONDS": 60}
     enqueue_many(app.noop, [()] * 20)
     cycle(consumer)
@@ -98,7 +98,7 @@ def test_paused_queue_is_owed_nothing_and_not_asked_when_it_is_announced(consume
     cycle(consumer)
     consumer.wake(["default"])
     consumer._collect(0.0)
-    consumer._follow_ups.add_counts()
+    consumer._stats.add()
     assert consumer._can_claim()
     assert consumer._patience() > 0.5
 
@@ -181,7 +181,7 @@ def test_consumer_obeys_a_limit_that_is_lifted(consumer):
 
 
 def test_queue_that_is_full_does_not_keep_others_from_being_served(consumer):
-    consumer._cursors._served = type(consumer._cursors._served).of(["default", "mail"])
+    consumer._cursors.served = type(consumer._cursors.served).of(["default", "mail"])
     limit_queue("default", max_running=1)
     enqueue_many(app.noop, [()] * 5)
     enqueue_many(app.noop.using(queue="mail"), [()] * 5)

@@ -1,4 +1,4 @@
-"""The listener: cut off, deaf for a while, on a server that only reads."""
+"""The listener: cut off, without notifications for a while, on a server that only reads."""
 
 import selectors
 
@@ -63,7 +63,7 @@ def test_announcement_that_comes_with_the_answer_to_a_ping_is_heard(queue, liste
     assert heard == [{"mail"}]
 
 
-def test_machine_that_stands_still_for_longer_than_the_echo_is_waited_for_makes_no_listener_deaf(
+def test_machine_that_stands_still_for_longer_than_the_echo_is_waited_for_is_no_reason_to_stop_listening(
     transactional_db, monkeypatch, heard
 ):
     monkeypatch.setattr(listener_module, "ECHO_SECONDS", 0.0)

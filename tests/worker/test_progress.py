@@ -127,7 +127,7 @@ def test_last_news_wait_with_an_outcome_whose_row_is_locked(consumer, run_one, m
         Job.objects.select_for_update().get()
         consumer.slots.finish()
         cycle(consumer)
-    consumer._in_flight._blocked_until = 0.0
+    consumer._in_flight.blocked_until = 0.0
     cycle(consumer)
     assert told(FinishedJob.objects.get()) == (1, None, "")
 
@@ -155,7 +155,7 @@ def test_last_news_are_written_though_their_row_is_locked_until_the_outcome_is_s
         patch.setattr(consumer.database, "send", unlock_behind_the_news)
         cycle(consumer)
     assert told(Job.objects.get()) == ()
-    consumer._in_flight._blocked_until = 0.0
+    consumer._in_flight.blocked_until = 0.0
     cycle(consumer)
     assert told(FinishedJob.objects.get()) == (1, None, "")
 
@@ -170,7 +170,7 @@ def test_run_that_lost_its_lease_writes_nothing(consumer, run_one, sql):
     assert Job.objects.get().progress is None
 
 
-def test_thread_that_goes_on_after_the_end_of_its_job_is_heard_no_more(consumer, run_one, monkeypatch):
+def test_thread_that_goes_on_after_the_end_of_its_job_is_forgotten(consumer, run_one, monkeypatch):
     monkeypatch.setattr(progress, "PAUSE_SECONDS", 0.0)
     current = run_one()
     consumer.slots.finish()

@@ -97,7 +97,7 @@ def test_higher_priority_is_found_by_the_next_full_scan(take):
     assert urgent in take(source)[1]
 
 
-def test_queue_whose_claim_came_back_short_is_owed_a_full_scan(take, settings):
+def test_queue_whose_claim_came_back_short_needs_a_full_scan(take, settings):
     """The consumer need not be told: it wakes by itself when the time has come."""
     settings.PGQUEUE = {"POLL_SECONDS": 3600}
     enqueue_many(app.noop, [()] * 15)
@@ -391,9 +391,9 @@ def test_queue_that_is_set_back_gives_no_reason_to_claim_before_its_time(consume
     later = time.monotonic() + 60
     cursors._look_at = cursors._setbacks["default"].retry_at = later
     consumer._backoff.claim_at = cursors._cursors["default"].full_scan_at = 0.0
-    assert cursors._cursors["default"].is_owed
+    assert cursors._cursors["default"].needs_full_scan
     assert cursors.wait_until() > 0.0
-    assert not consumer._may_claim(time.monotonic())
+    assert consumer._claim_at() > time.monotonic()
 
 
 def test_look_for_ready_queues_that_goes_on_failing_keeps_back_no_queue_that_is_announced(

@@ -19,7 +19,7 @@ from tests.support.worker_rows import silence
 
 def test_maintenance_that_has_lost_its_server_judges_no_worker_by_sessions_for_a_while(queue, lost, sql, monkeypatch):
     """The heartbeat may not know yet that there is another server, which has no sessions of the living."""
-    monkeypatch.setattr("django_pgqueue.worker.heartbeat.GONE_SECONDS", 0.0)
+    monkeypatch.setattr("django_pgqueue.worker.reaper.GONE_SECONDS", 0.0)
     lost()
     sql("UPDATE pgqueue_jobs SET lease_until = now() + interval '20 s'")
     silence(sql, 1)
@@ -59,8 +59,8 @@ def test_maintenance_reaps_only_when_its_own_heartbeats_have_been_steady(queue, 
         run_service(maintenance.services, "reap")
         assert Job.objects.get().status == "running", "who lives says so with the next heartbeat"
         maintenance.services.reschedule("reap", 0.0)
-        [worker_id] = maintenance._reaper._lapses._seen
-        maintenance._reaper._lapses._seen[worker_id] += 30
+        [worker_id] = maintenance._reaper._lapsed._seconds
+        maintenance._reaper._lapsed._seconds[worker_id] += 30
         run_service(maintenance.services, "reap")
         assert Job.objects.get().status == "queued"
     finally:
@@ -73,7 +73,7 @@ def reaper(queue, monkeypatch):
     clock = [1000.0]
     monkeypatch.setattr("django_pgqueue.worker.reaper.time", SimpleNamespace(monotonic=lambda: clock[0]))
     monitor = SimpleNamespace(is_reliable=lambda: True, has_stood=lambda seconds: True, lease_seconds=30)
-    made = Reaper(queue, SimpleNamespace(worker_ids=list), monitor, tell=lambda *_: None, stats=StatsBuffer(queue))
+    made = Reaper(queue, SimpleNamespace(worker_ids=list), monitor, announce=lambda *_: None, stats=StatsBuffer(queue))
 
     def look(seconds):
         for _ in range(seconds):
@@ -83,6 +83,24 @@ def reaper(queue, monkeypatch):
 
     made.look, made.clock = look, clock
     return made
+
+
+def test_only_an_absence_without_a_gap_counts(reaper, monkeypatch):
+    def looks(*seconds_and_absent):
+        found = []
+        for reaper.clock[0], absent in seconds_and_absent:
+            monkeypatch.setattr(worker_rows, "silent_workers", lambda *_, absent=absent, **__: absent)
+            found.append(reaper._gone())
+        return found
+
+    assert looks((0, [7]), (1.9, [7]), (2, [7, 8]), (3, [7, 8])) == [[], [], [7], [7]]
+    assert looks((6, []), (7, [7]), (8, [7]), (9, [7])) == [[], [], [], [7]]
+    monkeypatch.setattr(worker_rows, "silent_workers", lambda *_, **__: {}["the database is away"])
+    with pytest.raises(LookupError):
+        reaper._gone()
+    assert looks((12, [7]), (13, [7])) == [[], []]
+    reaper.forget_absences()
+    assert looks((18, [7])) == [[]]
 
 
 @pytest.mark.parametrize(("session_pid", "seconds"), [(0, 10), (1, 4)])

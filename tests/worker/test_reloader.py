@@ -1,29 +1,84 @@
-"""The reloader and the files it watches. Restarts are in tests/processes/test_reload.py."""
+"""The reloader and the files it watches. Restarts of workers are in tests/processes/test_reload.py."""
 
 import os
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from django.utils.autoreload import autoreload_started
 
-from django_pgqueue.worker.reloader import Reloader, Sources, sources
+from django_pgqueue.management.commands.pgqueue_worker import StoppedEarly, stop_at_once
+from django_pgqueue.worker.reloader import Reloader, Sources, project_packages
+from django_pgqueue.worker.supervisor import stop_signals
 from tests.support.waiting import beside, eventually
+
+WAITS = "it starts again after the next change"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_exit_code_is_that_of_a_worker_that_was_not_at_work_yet(number):
     """The signal ends it, and a shell would say so. Python itself might be met half started, and say something else."""
-    reloader = Reloader(["sh", "-c", "exec sleep 3600"], shutdown_timeout_seconds=25)
+    reloader = Reloader(["sh", "-c", "exec sleep 3600"])
 
     def interrupt():
-        eventually(lambda: hasattr(reloader, "_worker"))  # then it has the signals
+        eventually(lambda: reloader._worker)  # then it has the signals
         os.kill(os.getpid(), number)
 
     with beside(interrupt):
         assert reloader.run() == 128 + number
+
+
+def test_signal_that_comes_while_the_worker_is_started_is_passed_on(monkeypatch):
+    started = []
+
+    class Interrupted(subprocess.Popen):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            started.append(self)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    assert Reloader(["sh", "-c", "exec sleep 3600"]).run() == 128 + signal.SIGTERM
+    assert len(started) == 1
+
+
+def test_worker_that_ends_with_an_error_ends_its_reloader_only_before_the_first_change(package, tmp_path, caplog):
+    """The reloader has loaded the package alone: an app beside it is new, and counts too."""
+    assert Reloader(["sh", "-c", "exit 7"]).run() == 7
+    starts = tmp_path / "starts"
+    ends = f"echo >> {starts}; case $(wc -l < {starts}) in 1) exit 3;; 2) exit 7;; 3) kill -9 $$;; esac"
+    annex = tmp_path / "annex"
+    annex.mkdir()
+    (annex / "__init__.py").touch()
+
+    def repair():
+        eventually(lambda: caplog.text.count(WAITS) == 1)
+        (annex / "tasks.py").touch()
+        eventually(lambda: caplog.text.count(WAITS) == 2)
+        (package / "later.py").unlink()
+
+    with beside(repair):
+        assert Reloader(["sh", "-c", ends]).run() == 0
+    assert starts.read_text().count("\n") == 4
+    assert "exit code 7" in caplog.text
+    assert "exit code -9" in caplog.text
+
+
+def test_signal_that_comes_while_a_change_is_waited_for_is_left_to_the_command(tmp_path, caplog, monkeypatch):
+    """No worker is there to be told."""
+    mark = tmp_path / "started"
+    monkeypatch.setattr(time, "sleep", lambda _: os.kill(os.getpid(), signal.SIGTERM))  # between two looks at the files
+    with pytest.raises(StoppedEarly, match="SIGTERM"), stop_signals(stop_at_once):
+        Reloader(["sh", "-c", f"test -e {mark} && exit 7; touch {mark}; exit 3"]).run()
+    assert WAITS in caplog.text
+
+
+def sources() -> Sources:
+    return Sources(project_packages())
 
 
 @pytest.fixture
@@ -80,22 +135,20 @@ def test_receivers_of_django_add_what_the_project_wants_watched(tmp_path):
         autoreload_started.disconnect(fail)
 
 
-def test_what_one_process_is_made_of_can_be_told_to_another(package, tmp_path):
-    (tmp_path / "extra.ini").touch()
-    told = sources()
-    told.extra_files.add(tmp_path / "extra.ini")
-    other = Sources()
-    assert other.learn(told.told()) == other.snapshot() == told.snapshot()
-    assert {package / "later.py", tmp_path / "extra.ini"} <= set(other.snapshot())
+def test_file_that_has_changed_while_the_process_was_started_has_changed(package, tmp_path):
+    """The process may have read it before. Of a file that is not its own it does not matter."""
+    other = tmp_path / "other.py"
+    before = sources().known | {other: 1.0}
+    os.utime(package / "later.py", (1, 1))
+    assert Sources(project_packages(), before).wait_for_change() == [package / "later.py"]
 
 
-def test_what_a_worker_is_made_of_may_change_before_its_reloader_has_heard_of_it(tmp_path):
-    extra = tmp_path / "extra.ini"
-    extra.touch()
-    worker = sources()
-    worker.extra_files.add(extra)
-    told = worker.told()
-    os.utime(extra, (1, 1))
-    reloader = Reloader([], shutdown_timeout_seconds=0)
-    reloader._learn(told)
-    eventually(lambda: extra in reloader._changed())
+def test_files_that_are_new_or_gone_count_but_not_modules_that_are_imported_later(package, tmp_path, monkeypatch):
+    looked_at = sources()
+    (tmp_path / "other.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "other", raising=False)
+    __import__("other")
+    assert looked_at.snapshot() == looked_at.known
+    (package / "later.py").rename(package / "renamed.py")
+    assert looked_at.wait_for_change() == [package / "later.py", package / "renamed.py"]

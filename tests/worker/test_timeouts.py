@@ -96,7 +96,7 @@ def test_job_that_fails_while_it_is_being_killed_is_claimed_to_die(queue, slots,
 
 def test_jobs_over_their_time_by_a_hair_hit_no_other_job(slots):
     """Limits around the very duration of the jobs; beside them jobs without one, in the same slots."""
-    registry._registry["tests.brief"] = tasks.Task(brief, name="tests.brief", options=tasks.Options())
+    registry._registry["tests.brief"] = tasks.make(brief, name="tests.brief")
     rng, total = random.Random(4), 1200
     jobs = [
         job_of(id=number + 1, task="tests.brief", timeout_seconds=rng.choice([0, *[rng.uniform(0.0005, 0.004)] * 3]))

@@ -32,9 +32,6 @@ class CallTag:
     leads: str  # the side that runs it, "old" or "new"
     compares: bool  # the other runs it too
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     def is_run_by(self, side: str) -> bool:
         return self.compares or self.leads == side
 
@@ -76,8 +73,6 @@ def stage_of(task: str) -> Stage:
             f"PGQUEUE_CUTOVER says {given!r} for {task}. Stages are: {', '.join(STAGES)}."
         ) from error
 
-
-# Enqueueing on the side of the stage
 
 P = ParamSpec("P")
 
@@ -126,14 +121,14 @@ class Cutover(Generic[P]):
     def _enqueue_both(self, stage: Stage, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobHandle:
         from django_pgqueue.contrib.cutover.models import Call  # noqa: PLC0415 - tasks are declared before apps are loaded
 
-        mark = CallTag(call=str(uuid.uuid4()), leads=stage.removesuffix("_leads"), compares=self.compare)
-        metadata = {**self.new.options.metadata, KEY: mark.as_json()}
-        handle = self.new.using(metadata=metadata).enqueue(*args, **kwargs)
+        tag = CallTag(call=str(uuid.uuid4()), leads=stage.removesuffix("_leads"), compares=self.compare)
+        mark = {KEY: asdict(tag)}
+        handle = self.new.using(metadata={**self.new.options.metadata, **mark}).enqueue(*args, **kwargs)
         if handle.created:
             Call.objects.using(conf.database).create(
-                id=mark.call, task=self.new.name, stage=stage, compares=self.compare
+                id=tag.call, task=self.new.name, stage=stage, compares=self.compare
             )
-            self._enqueue_old(args, {**kwargs, KEY: mark.as_json()}, is_robust=stage is Stage.NEW_LEADS)
+            self._enqueue_old(args, {**kwargs, **mark}, is_robust=stage is Stage.NEW_LEADS)
         elif stage is Stage.OLD_LEADS:  # our job has met its conflicting job, by a key that the old side does not know
             self._enqueue_old(args, kwargs)
         return handle
@@ -157,9 +152,6 @@ def _commits_by_hand() -> bool:
     """Whether autocommit is off, as by ``set_autocommit(False)``: hooks are refused, or run once it is on again."""
     connection = connections[conf.database]
     return not (connection.commit_on_exit if connection.in_atomic_block else connection.get_autocommit())
-
-
-# Checks
 
 
 @register("pgqueue")

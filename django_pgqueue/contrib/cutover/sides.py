@@ -41,51 +41,40 @@ def old_side(func: Callable[P, R]) -> Callable[P, R]:
 
 
 def _side(side: str, func: Callable[P, R], mark_of: Callable[[dict[str, Any]], CallTag | None]) -> Callable[P, R]:
-    wrap = _coroutine if inspect.iscoroutinefunction(func) else _plain
-    wrapped: Callable[P, R] = functools.wraps(func)(wrap(side, func, mark_of))
-    return wrapped
+    call: Any = func
 
-
-def _plain(side: str, func: Callable[..., Any], mark_of: Callable[[dict[str, Any]], CallTag | None]) -> Any:
     def run(*args: Any, **kwargs: Any) -> Any:
         mark = mark_of(kwargs)
         if mark is None:
-            return func(*args, **kwargs)
+            return call(*args, **kwargs)
         note_arrival(side, mark)
         if not mark.is_run_by(side):
             return None
         try:
-            result = func(*args, **kwargs)
-        except RetryLater:  # no outcome yet
-            raise
+            result = call(*args, **kwargs)
         except BaseException as error:
             note_failure(side, mark, error)
             raise
         note_success(side, mark, result)
         return result
 
-    return run
-
-
-def _coroutine(side: str, func: Callable[..., Any], mark_of: Callable[[dict[str, Any]], CallTag | None]) -> Any:
-    async def run(*args: Any, **kwargs: Any) -> Any:
+    async def arun(*args: Any, **kwargs: Any) -> Any:
         mark = mark_of(kwargs)
         if mark is None:
-            return await func(*args, **kwargs)
+            return await call(*args, **kwargs)
         await sync_to_async(note_arrival)(side, mark)
         if not mark.is_run_by(side):
             return None
         try:
-            result = await func(*args, **kwargs)
-        except RetryLater:  # no outcome yet
-            raise
+            result = await call(*args, **kwargs)
         except BaseException as error:
             await sync_to_async(note_failure)(side, mark, error)
             raise
         await sync_to_async(note_success)(side, mark, result)
         return result
 
-    return run
+    wrapped: Callable[P, R] = functools.wraps(func)(arun if inspect.iscoroutinefunction(func) else run)
+    return wrapped
 
 
 def _mark_of_job(_kwargs: dict[str, Any]) -> CallTag | None:
@@ -129,6 +118,8 @@ def note_success(side: str, mark: CallTag, result: Any) -> None:
 
 def note_failure(side: str, mark: CallTag, error: BaseException) -> None:
     """Note that a run of the call has failed, and by which exception."""
+    if isinstance(error, RetryLater):  # no outcome yet
+        return
     kind = type(error)
     values = {"outcome": "failed", "detail": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")}
     if connections[conf.database].in_atomic_block:  # it is about to be rolled back, and the note with it

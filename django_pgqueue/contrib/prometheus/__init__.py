@@ -1,11 +1,4 @@
-"""Metrics for Prometheus, by the classes of ``prometheus_client``; an extra.
-
-::
-
-    families   the metrics: their names, what they tell, and the state of the queues for any registry
-    page       the state of the queues as a page of the project, counters of what it enqueues, and a worker's own page
-    urls       where that page is
-"""
+"""Metrics for Prometheus, by the classes of ``prometheus_client``; an extra."""
 
 from django_pgqueue.exceptions import ConfigurationError
 
@@ -16,7 +9,7 @@ except ModuleNotFoundError as error:
         "Metrics need prometheus_client, which is not installed: pip install 'django-pgqueue[prometheus]'."
     ) from error
 
-from django_pgqueue.contrib.prometheus.families import QueueCollector
+from django_pgqueue.contrib.prometheus.collectors import QueueCollector
 from django_pgqueue.contrib.prometheus.page import count_enqueued, view
 
 __all__ = ["QueueCollector", "count_enqueued", "view"]

@@ -1,24 +1,13 @@
-"""Metrics: names, families, and the reading of the tables."""
+"""Metrics: their names, kinds, labels and texts, and the families that are made of them."""
 
 import functools
-import gzip
-import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
-from django.db import Error
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder, gzip_accepted
-from prometheus_client.registry import Collector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.utils import floatToGoString
-
-from django_pgqueue.db.errors import one_line
-from django_pgqueue.insights.bounded import TookTooLong
-from django_pgqueue.insights.overview import OverviewData, QueueLine, SharedReading, read_overview
 
 
 @dataclass(frozen=True)
@@ -95,25 +84,19 @@ OF_WORKERS: Final = (
 
 # Families
 
-
-def gauge(name: MetricName) -> GaugeMetricFamily:
-    """Begin a gauge."""
-    return GaugeMetricFamily(name.name, name.help, labels=name.labels)
-
-
-def counter(name: MetricName) -> CounterMetricFamily:
-    """Begin a counter."""
-    return CounterMetricFamily(name.name, name.help, labels=name.labels)
+KINDS: dict[str, Any] = {
+    "gauge": GaugeMetricFamily,
+    "counter": CounterMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
 
 
-def histogram(name: MetricName) -> HistogramMetricFamily:
-    """Begin a histogram."""
-    return HistogramMetricFamily(name.name, name.help, labels=name.labels)
-
-
-def empty(name: MetricName) -> Metric:
-    """Return a family without samples, which says that there may be some."""
-    return {"gauge": gauge, "counter": counter, "histogram": histogram}[name.kind](name)
+def family(name: MetricName, samples: Iterable[Sequence[Any]] = ()) -> Any:
+    """Return the family of a metric; a sample is what ``add_metric`` of its kind takes."""
+    made = KINDS[name.kind](name.name, name.help, labels=name.labels)
+    for sample in samples:
+        made.add_metric(*sample)
+    return made
 
 
 def observed(bounds: Sequence[float], counts: Sequence[float]) -> list[tuple[str, float]]:
@@ -125,83 +108,3 @@ def observed(bounds: Sequence[float], counts: Sequence[float]) -> list[tuple[str
 @functools.cache
 def _ends(bounds: tuple[float, ...]) -> tuple[str, ...]:
     return (*map(floatToGoString, bounds), "+Inf")
-
-
-# Exposition
-
-
-def exposed(registry: CollectorRegistry, headers: Mapping[str, str]) -> tuple[bytes, dict[str, str]]:
-    """Return the answer to a request with these headers, and the headers that it has."""
-    encode, content_type = choose_encoder(headers.get("Accept") or "")
-    body, told = encode(registry), {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
-    if gzip_accepted(headers.get("Accept-Encoding") or ""):
-        body, told = gzip.compress(body, compresslevel=1), told | {"Content-Encoding": "gzip"}
-    return body, told
-
-
-# Reading the tables
-
-logger = logging.getLogger("django_pgqueue")
-
-STATUSES = ("queued", "scheduled", "waiting", "running")
-
-
-class QueueCollector(Collector):
-    """For a registry of yours: ``registry.register(QueueCollector())``.
-
-    Args:
-        alias: of the database; None: that of the queue.
-        shared: reads the tables. None: on Django's connection of the caller.
-        wait_seconds: for how long to wait for it where another thread reads.
-    """
-
-    def __init__(
-        self, alias: str | None = None, *, shared: SharedReading | None = None, wait_seconds: float | None = None
-    ) -> None:
-        self._shared = shared or SharedReading(partial(read_overview, alias))
-        self._wait_seconds = wait_seconds
-        self._is_away = False
-
-    def describe(self) -> list[Metric]:
-        """Name the metrics, so that a registry need not read the tables for that."""
-        return list(map(empty, OF_TABLES))
-
-    def collect(self) -> Iterator[Metric]:
-        up, found = gauge(UP), self._look()
-        up.add_metric((), float(found is not None))
-        yield up
-        if found is not None:
-            yield from families(found)
-
-    def _look(self) -> OverviewData | None:
-        try:
-            found = self._shared.measures(wait_seconds=self._wait_seconds)
-        except (Error, TookTooLong, TimeoutError) as error:
-            if not self._is_away:
-                logger.warning("Metrics do without the tables: %s", one_line(error) or type(error).__name__)
-            self._is_away = True
-            return None
-        self._is_away = False
-        return found
-
-
-def families(found: OverviewData) -> Iterator[Metric]:
-    """Tell what a look has found."""
-    by_name: dict[MetricName, GaugeMetricFamily] = {name: gauge(name) for name in OF_TABLES if name is not UP}
-    for line in found.queues:
-        add(line, by_name)
-    yield from by_name.values()
-
-
-def add(line: QueueLine, to: dict[MetricName, GaugeMetricFamily]) -> None:
-    """Add what there is to tell of one queue."""
-    queue = (line.name,)
-    for status in STATUSES:
-        number = getattr(line, status)
-        to[JOBS].add_metric((*queue, status), number.value)
-        to[CAPPED].add_metric((*queue, status), float(number.is_short))
-    to[DEAD].add_metric(queue, line.dead.value)
-    to[CAPPED].add_metric((*queue, "dead"), float(line.dead.is_short))
-    to[OLDEST].add_metric(queue, line.oldest_seconds or 0.0)
-    to[PAUSED].add_metric(queue, float(line.is_paused))
-    to[WORKERS].add_metric(queue, line.workers)

@@ -1,6 +1,7 @@
 -- Let keys catch up that stand behind others without having had more turns: the first 100 jobs of each are moved
--- forward, as far as the first of them. Called by flow.fairness with what fair_key_heads.sql has found. Takes a bounded
--- slice and steps over locked rows. Found by pgqueue_jobs_fair (whose IN is repeated). Returns the ids it moved.
+-- forward, as far as the first of them. Called by fairness._catch_up() with what fair_key_heads.sql has found. Takes a
+-- bounded slice and steps over locked rows. Found by pgqueue_jobs_fair (whose IN is repeated). Returns the ids it
+-- moved.
 WITH due AS MATERIALIZED (
     SELECT job.place, late.lag
     FROM unnest(

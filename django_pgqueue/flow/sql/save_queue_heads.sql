@@ -1,4 +1,4 @@
--- Note where queues begin, at each priority. Called by flow.fairness while that is slow to find out, for
+-- Note where queues begin, at each priority. Called by fairness._note_heads() while that is slow to find out, for
 -- enqueue_keyed.sql and promote.sql, which look no further back. Waits only for sessions that note the same.
 INSERT INTO pgqueue_queue_heads (queue, priority, run_at)
 SELECT head.queue, -head.rank, head.run_at

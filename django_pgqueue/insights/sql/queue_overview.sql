@@ -3,41 +3,39 @@
 -- index by queue is read up to ``most`` rows over all queues, the scheduled ones in the order in which they are due.
 -- Locks nothing. Returns the name; queued, scheduled, waiting, running and dead; and whether of the scheduled, the
 -- waiting and the running ones there were more than were looked at, so that the number may be too low.
-WITH scheduled AS MATERIALIZED (
-    SELECT job.queue, job.status
-    FROM pgqueue_jobs AS job
-    WHERE job.status IN ('scheduled', 'reserved')
-    ORDER BY job.run_at
-    LIMIT %(most)s::bigint
-),
-waiting AS MATERIALIZED (
-    SELECT job.queue
-    FROM pgqueue_jobs AS job
-    WHERE job.status = 'waiting'
-    ORDER BY job.concurrency_key
-    LIMIT %(most)s::bigint
-),
-running AS MATERIALIZED (
-    SELECT job.queue
-    FROM pgqueue_jobs AS job
-    WHERE job.status = 'running'
-    ORDER BY job.worker_id
-    LIMIT %(most)s::bigint
+WITH seen AS MATERIALIZED (
+    (
+        SELECT job.queue, job.status
+        FROM pgqueue_jobs AS job
+        WHERE job.status IN ('scheduled', 'reserved')
+        ORDER BY job.run_at
+        LIMIT %(most)s::bigint
+    )
+    UNION ALL
+    (
+        SELECT job.queue, job.status
+        FROM pgqueue_jobs AS job
+        WHERE job.status = 'waiting'
+        ORDER BY job.concurrency_key
+        LIMIT %(most)s::bigint
+    )
+    UNION ALL
+    (
+        SELECT job.queue, job.status
+        FROM pgqueue_jobs AS job
+        WHERE job.status = 'running'
+        ORDER BY job.worker_id
+        LIMIT %(most)s::bigint
+    )
 ),
 numbers AS MATERIALIZED (
     SELECT
-        found.queue,
-        count(*) FILTER (WHERE found.status = 'scheduled') AS scheduled,
-        count(*) FILTER (WHERE found.status = 'waiting') AS waiting,
-        count(*) FILTER (WHERE found.status = 'running') AS running
-    FROM (
-        SELECT scheduled.queue, scheduled.status FROM scheduled
-        UNION ALL
-        SELECT waiting.queue, 'waiting' FROM waiting
-        UNION ALL
-        SELECT running.queue, 'running' FROM running
-    ) AS found
-    GROUP BY found.queue
+        seen.queue,
+        count(*) FILTER (WHERE seen.status = 'scheduled') AS scheduled,
+        count(*) FILTER (WHERE seen.status = 'waiting') AS waiting,
+        count(*) FILTER (WHERE seen.status = 'running') AS running
+    FROM seen
+    GROUP BY seen.queue
 )
 SELECT
     chosen.name,
@@ -62,8 +60,8 @@ SELECT
             LIMIT %(limit)s::bigint
         ) AS dead
     ),
-    (SELECT count(*) FROM scheduled) = %(most)s::bigint,
-    (SELECT count(*) FROM waiting) = %(most)s::bigint,
-    (SELECT count(*) FROM running) = %(most)s::bigint
+    (SELECT count(*) FROM seen WHERE seen.status IN ('scheduled', 'reserved')) = %(most)s::bigint,
+    (SELECT count(*) FROM seen WHERE seen.status = 'waiting') = %(most)s::bigint,
+    (SELECT count(*) FROM seen WHERE seen.status = 'running') = %(most)s::bigint
 FROM unnest(%(names)s::text[]) AS chosen (name)
 LEFT JOIN numbers ON numbers.queue = chosen.name;

@@ -1,22 +1,14 @@
 -- What workers have done in each of the last stretches of time, of one queue or of all: in all of them together, or in
--- each queue. The stretch that is not over is the last one; or, if only what is ``over`` is wanted, the one up to this
--- minute. Called by insights.throughput. Reads one range of pgqueue_stats_minute once; locks nothing. Returns the
--- beginning of the stretch, the queue, and the sums; and the beginning of each stretch once with zeros and without a
--- queue, also of those in which nothing was done.
+-- each queue. The last stretch is not over. Called by insights.throughput. Reads one range of pgqueue_stats_minute once;
+-- locks nothing. Returns the beginning of the stretch, the queue, and the sums; and the beginning of each stretch once
+-- with zeros and without a queue, also of those in which nothing was done.
 WITH span AS MATERIALIZED (
-    SELECT last.ends_at - %(number)s::integer * make_interval(mins => %(minutes)s::integer) AS begins_at, last.ends_at
-    FROM (
-        SELECT
-            CASE
-                WHEN %(over)s::boolean
-                THEN date_trunc('minute', COALESCE(%(now)s::timestamptz, statement_timestamp()))
-                ELSE date_bin(
-                    make_interval(mins => %(minutes)s::integer),
-                    COALESCE(%(now)s::timestamptz, statement_timestamp()),
-                    TIMESTAMPTZ 'epoch'
-                ) + make_interval(mins => %(minutes)s::integer)
-            END AS ends_at
-    ) AS last
+    SELECT
+        date_bin(
+            make_interval(mins => %(minutes)s::integer),
+            COALESCE(%(now)s::timestamptz, statement_timestamp()),
+            TIMESTAMPTZ 'epoch'
+        ) - (%(number)s::integer - 1) * make_interval(mins => %(minutes)s::integer) AS begins_at
 )
 SELECT
     date_bin(make_interval(mins => %(minutes)s::integer), stat.minute, (SELECT span.begins_at FROM span)) AS begins_at,
@@ -31,7 +23,7 @@ SELECT
     sum(stat.run_seconds)
 FROM pgqueue_stats AS stat
 WHERE stat.minute >= (SELECT span.begins_at FROM span)
-  AND stat.minute < (SELECT span.ends_at FROM span)
+  AND stat.minute < (SELECT span.begins_at FROM span) + %(number)s::integer * make_interval(mins => %(minutes)s::integer)
   AND (%(queue)s::text IS NULL OR stat.queue = %(queue)s::text)
 GROUP BY 1, 2
 UNION ALL

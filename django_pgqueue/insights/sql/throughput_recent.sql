@@ -1,8 +1,8 @@
--- What workers have done in each queue in the last minutes and in the one that is not over, or for each task in each
--- queue: those that took most time first, up to a limit (NULL: all). Called by insights.throughput. Reads that range of
--- pgqueue_stats_minute once; locks nothing. Returns queue and task (an empty text where it is by queue), the sums, and
--- how many jobs there are in each bucket of the time they waited and of the time they ran; nothing for queues and tasks
--- for which nothing was done.
+-- What workers have done in each queue in the last minutes and, unless ``only_full_minutes``, in the one that is not
+-- over, or for each task in each queue: those that took most time first, up to a limit (NULL: all). Called by
+-- insights.throughput. Reads that range of pgqueue_stats_minute once; locks nothing. Returns queue and task (an empty
+-- text where it is by queue), the sums, and how many jobs there are in each bucket of the time they waited and of the
+-- time they ran; nothing for queues and tasks for which nothing was done.
 WITH recent AS MATERIALIZED (
     SELECT
         stat.queue, CASE WHEN %(by_task)s::boolean THEN stat.task ELSE '' END AS task, stat.succeeded, stat.failed,
@@ -12,6 +12,10 @@ WITH recent AS MATERIALIZED (
     WHERE stat.minute >= date_trunc('minute', COALESCE(%(now)s::timestamptz, statement_timestamp()))
             - make_interval(mins => %(minutes)s::integer)
       AND stat.minute <= COALESCE(%(now)s::timestamptz, statement_timestamp())
+      AND (
+          NOT %(only_full_minutes)s::boolean
+          OR stat.minute < date_trunc('minute', COALESCE(%(now)s::timestamptz, statement_timestamp()))
+      )
 ),
 bucket AS MATERIALIZED (
     SELECT

@@ -1,6 +1,6 @@
--- Add what was counted to the counts of each minute, queue and task. Called by stats.add(), with a limit to how long it
--- may wait: another session that adds to the same rows is through in a moment. The rows come in the order of their
--- keys, so two sessions cannot deadlock. Leans on pgqueue_stats_minute. Buckets are added one by one; one that is
+-- Add what was counted to the counts of each minute, queue and task. Called by stats.add_counts(), with a limit to how
+-- long it may wait: another session that adds to the same rows is through in a moment. The rows come in the order of
+-- their keys, so two sessions cannot deadlock. Leans on pgqueue_stats_minute. Buckets are added one by one; one that is
 -- missing at the end of an array is zero. Returns for each row the server's clock.
 INSERT INTO pgqueue_stats AS stat
     (minute, queue, task, succeeded, failed, retried, died, lost, stale, wait_seconds, run_seconds, wait_buckets,

@@ -1,5 +1,5 @@
 -- Move jobs that hold unique keys to an earlier time: scheduled ones that are due then are queued, or wait to be
--- admitted; fair ones are promoted, which gives them their turn. Called by unique.resolve_conflict() in the caller's
+-- admitted; fair ones are promoted, which gives them their turn. Called by unique._Insertion._settle() in the caller's
 -- transaction. Locks, finds and returns like replace.sql. One that has started meanwhile, or is due that early by now,
 -- is missing from the answer, and the caller undoes the statement.
 WITH due AS MATERIALIZED (

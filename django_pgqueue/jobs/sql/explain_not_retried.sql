@@ -1,6 +1,6 @@
--- Why retry_with.sql has left a dead job alone. Called by retry_with(), in a statement of its own: the snapshot
--- of that one may be older. Found by primary key, and by pgqueue_jobs_unique; locks nothing. Returns the job that the
--- same form has made already, and the live job that has the unique key. No row: it is not dead any more.
+-- Why retry_with.sql has left a dead job alone. Called by retry_with.retry_with() in a statement of its own: the
+-- snapshot of that one may be older. Found by primary key, and by pgqueue_jobs_unique; locks nothing. Returns the job
+-- that the same form has made already, and the live job that has the unique key. No row: it is not dead any more.
 SELECT
     (
         SELECT (note.entry ->> 'retried_as')::bigint

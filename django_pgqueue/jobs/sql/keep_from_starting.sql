@@ -1,5 +1,5 @@
 -- Keep jobs with the scope 'start' from starting before the caller's transaction ends, by FOR SHARE locks taken in
--- order of the keys. Called by unique.resolve_conflict(). Waits for sessions that change the rows. Leans on
+-- order of the keys. Called by unique._Insertion._settle(). Waits for sessions that change the rows. Leans on
 -- pgqueue_jobs_unique. Returns like replace.sql; a job that has started or is over by then is missing, and the caller
 -- undoes the statement.
 SELECT

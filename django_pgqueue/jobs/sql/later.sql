@@ -1,5 +1,5 @@
 -- Move jobs that hold unique keys to a later time: into the future they become scheduled, and those that were admitted
--- give their slot back. Called by unique.resolve_conflict() in the caller's transaction. Locks and finds like
+-- give their slot back. Called by unique._Insertion._settle() in the caller's transaction. Locks and finds like
 -- replace.sql; one that has started meanwhile, or is due that late by now, is missing from the answer, and the caller
 -- undoes the statement. Returns like replace.sql, with the concurrency key of which another job may be admitted.
 WITH due AS MATERIALIZED (

@@ -1,5 +1,5 @@
 -- Give jobs back that were not run, or not to their end, with the attempt restored: queued at once, or scheduled after
--- a delay. Called by ack.release(), and by ack.send(), for outcomes, for children that died, for claims that were
+-- a delay. Called by leases.release(), and by ack.send(), for outcomes, for children that died, for claims that were
 -- never answered. Never waits: locked rows are left out. Found like those of finish.sql. The slot of a concurrency key
 -- is kept, but not over a delay, unless the job is to keep its place. Returns ids, and false like retry.sql.
 WITH unrun AS MATERIALIZED (

@@ -1,7 +1,7 @@
 -- Take the unique keys of jobs that are over: reserved rows past their time, and jobs that have expired or were killed
--- and do not run. Called by unique.resolve_conflict() before the insert is tried again. Locks the rows in order of the
--- keys and waits for them. Leans on pgqueue_jobs_unique. Returns like replace.sql; a job that is claimed meanwhile, or
--- is not over any more, is missing, and the caller undoes the statement.
+-- and do not run. Called by unique._Insertion._settle() before the insert is tried again. Locks the rows in order of
+-- the keys and waits for them. Leans on pgqueue_jobs_unique. Returns like replace.sql; a job that is claimed meanwhile,
+-- or is not over any more, is missing, and the caller undoes the statement.
 UPDATE pgqueue_jobs AS job
 SET unique_scope = CASE WHEN job.unique_scope = 'live' THEN 'given_up' ELSE 'started' END
 WHERE job.id = ANY (ARRAY(

@@ -1,7 +1,7 @@
--- Give jobs that hold unique keys the arguments and the metadata of newer calls. Called by unique.resolve_conflict() in
--- the caller's transaction, for jobs of the same task. Locks the rows in order of the keys and waits for them; leans on
--- pgqueue_jobs_unique. Returns key, id and queue; may it run now; its concurrency key if it waits to be admitted. A job
--- that has started meanwhile is missing, but may be locked all the same: the caller undoes the statement.
+-- Give jobs that hold unique keys the arguments and the metadata of newer calls. Called by unique._Insertion._settle()
+-- in the caller's transaction, for jobs of the same task. Locks the rows in order of the keys and waits for them; leans
+-- on pgqueue_jobs_unique. Returns key, id and queue; may it run now; its concurrency key if it waits to be admitted. A
+-- job that has started meanwhile is missing, but may be locked all the same: the caller undoes the statement.
 UPDATE pgqueue_jobs AS job
 SET args = COALESCE((
         SELECT jsonb_object_agg(call.unique_key, call.args) FILTER (WHERE call.args IS NOT NULL)

@@ -1,7 +1,6 @@
--- How many rows of pgqueue_jobs have died since the last VACUUM, how many live, how many VACUUMs there were, and
--- when the last one was, by a command and by autovacuum. Called by vacuum.look(). Reads counters in memory, no table.
--- They lag: a session adds its own when it is idle, at most once a second; and rows that die behind a VACUUM's back
--- while it runs are missed, so the number may be too low.
+-- How many rows of pgqueue_jobs have died since the last VACUUM, how many live, how many VACUUMs there were, and when
+-- the last ones were. Called by vacuum.look(). Reads counters in memory, no table. They lag: a session adds its own
+-- when it is idle, at most once a second; and rows that die while VACUUM runs are missed.
 SELECT
     pg_stat_get_dead_tuples(jobs.id),
     pg_stat_get_live_tuples(jobs.id),

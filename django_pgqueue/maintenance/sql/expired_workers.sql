@@ -1,7 +1,7 @@
 -- Which worker processes have running jobs and a lease that has passed, or no row at all; with how far apart their
--- heartbeats are, in seconds, as far as their row says so: a third of their lease, and no further than those of a
--- command that has a session. Called by maintenance.reaper before expired_leases.sql. Looks at one entry of
--- pgqueue_jobs_running for each worker process; locks nothing.
+-- heartbeats are, in seconds: a third of their lease, and no further than those of a command that has a session; NULL
+-- without a row. Called by maintenance.reaper before expired_leases.sql. Looks at one entry of pgqueue_jobs_running for
+-- each worker process; locks nothing.
 WITH RECURSIVE runner (worker_id) AS (
     (SELECT job.worker_id FROM pgqueue_jobs AS job WHERE job.status = 'running' ORDER BY job.worker_id LIMIT 1)
     UNION ALL

@@ -1,7 +1,9 @@
--- For how many seconds the job has waited that could have run for longest, in the served queues (patterns of LIKE;
--- wanted NULL means all) that are not paused; NULL where none waits. Called by pending_work.oldest_runnable() for
--- probes of a worker's health. Walks along pgqueue_jobs_claim from one priority of a queue to the next, and reads the
--- first entry of each; locks nothing. The run_at of a fair job is its turn, which may be before it was enqueued.
+-- For how many seconds the job of each queue has waited that could have run for longest, and whether it is paused;
+-- no row for a queue where none waits. Called by pending_work.oldest_runnable() for probes of a worker's health, and by
+-- insights.overview. Walks along pgqueue_jobs_claim from one priority of a queue to the next, and reads the first entry
+-- of each. The run_at of a fair job is its turn, which may be before it was enqueued. What is due but still scheduled
+-- counts for people, as it is not promoted while no worker is there: the first ``most`` of it along pgqueue_jobs_due.
+-- Locks nothing.
 WITH RECURSIVE heads (queue, rank, run_at, since) AS (
     (
         SELECT
@@ -24,16 +26,27 @@ WITH RECURSIVE heads (queue, rank, run_at, since) AS (
         ORDER BY job.queue, (-job.priority), job.run_at, job.id
         LIMIT 1
     ) AS next
+),
+due AS MATERIALIZED (
+    SELECT job.queue, job.run_at, job.status
+    FROM pgqueue_jobs AS job
+    WHERE job.status IN ('scheduled', 'reserved') AND job.run_at <= statement_timestamp()
+    ORDER BY job.run_at
+    LIMIT %(most)s::bigint
 )
-SELECT extract(epoch FROM statement_timestamp() - min(heads.since))::double precision
-FROM heads
-WHERE heads.run_at <= statement_timestamp()
-  AND (%(wanted)s::text[] IS NULL OR heads.queue LIKE ANY (%(wanted)s::text[]))
-  AND NOT heads.queue LIKE ANY (%(unwanted)s::text[])
-  AND NOT EXISTS (
-      SELECT
-      FROM pgqueue_queues AS limits
-      WHERE limits.name = heads.queue
-        AND limits.paused_at IS NOT NULL
-        AND (limits.resume_at IS NULL OR limits.resume_at > statement_timestamp())
-  );
+SELECT
+    found.queue,
+    extract(epoch FROM statement_timestamp() - min(found.since))::double precision,
+    EXISTS (
+        SELECT
+        FROM pgqueue_queues AS limits
+        WHERE limits.name = found.queue
+          AND limits.paused_at IS NOT NULL
+          AND (limits.resume_at IS NULL OR limits.resume_at > statement_timestamp())
+    )
+FROM (
+    SELECT heads.queue, heads.since FROM heads WHERE heads.run_at <= statement_timestamp()
+    UNION ALL
+    SELECT due.queue, due.run_at FROM due WHERE due.status = 'scheduled'
+) AS found
+GROUP BY found.queue;

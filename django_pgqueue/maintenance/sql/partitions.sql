@@ -1,7 +1,6 @@
 -- The partitions of finished_jobs with their bounds, the default one first. Called by partitions.plan(). Reads the
 -- catalogue and opens no partition, so it waits for no lock. Bounds are told in the session's time zone, and read in
--- it. Returns schema, name, whether it is the default one, and the instants from which on and before which its rows
--- have finished; null for the default one, and for one that was made without an end.
+-- it. Returns the columns of partitions.Partition.
 SELECT
     space.nspname::text,
     part.relname::text,

@@ -1,7 +1,7 @@
 -- The pending work of all passes, in one round trip: most of the time none. Called by pending_work.pending_work()
 -- before each pass of maintenance. Reads an entry or a few of each partial index, whose predicates are repeated; locks
--- nothing. Scheduled jobs and reserved rows are in the same index: of what is due a hundred entries are searched for
--- reserved rows; scheduled jobs are searched no further than two seconds ahead.
+-- nothing. Scheduled jobs and reserved rows share an index: of what is due a hundred entries are searched for reserved
+-- rows; scheduled jobs are searched no further than two seconds ahead.
 SELECT
     (
         SELECT extract(epoch FROM job.run_at - statement_timestamp())::double precision

@@ -1,8 +1,7 @@
 -- Whether there are finished jobs whose own time is over, jobs that have been dead for too long, anything in the
 -- default partition, counts that are too old, and bulk actions that ended long ago. Called by pruner.look(): to remove
--- them takes rights that a worker without such jobs need not have. Reads one entry of pgqueue_finished_jobs_prune in
--- each partition, one of pgqueue_dead_jobs_age, the length of a file, one of pgqueue_stats_minute, and the few
--- bulk actions; locks nothing. Without a number of days, dead jobs stay.
+-- them takes rights that a worker without such rows need not have. Reads an entry of an index for each, the length of a
+-- file, and the few bulk actions; locks nothing. Without a number of days, dead jobs stay.
 SELECT
     EXISTS (
         SELECT

@@ -1,5 +1,6 @@
--- Remove bulk actions that ended before the given days. Called by bulk_runner.prune_bulk_actions(). Locked rows are
--- left out. Reads the whole table along its primary key: it has as many rows as staff had reasons in a month.
+-- Remove bulk actions that ended before the given days. Called by pruner.delete_slice(). Takes a bounded slice
+-- and steps over locked rows. Reads the table along its primary key, up to all of it: it has as many rows as staff had
+-- reasons in a month. Returns their ids.
 WITH old AS MATERIALIZED (
     SELECT bulk_action.id
     FROM pgqueue_bulk_actions AS bulk_action

@@ -1,5 +1,6 @@
--- Remove jobs that have been dead for the given days. Called by pruner.prune_dead(). Takes a bounded slice from the old
--- end of pgqueue_dead_jobs_age and steps over locked rows, as those that are just being retried. Returns their ids.
+-- Remove jobs that have been dead for the given days. Called by pruner.delete_slice(). Takes a bounded slice from
+-- the old end of pgqueue_dead_jobs_age and steps over locked rows, as those that are just being retried. Returns their
+-- ids.
 DELETE FROM pgqueue_dead_jobs
 WHERE ctid = ANY (ARRAY(
     SELECT dead.ctid

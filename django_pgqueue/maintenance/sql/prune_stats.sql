@@ -1,5 +1,5 @@
 -- Remove counts older than the given days, by the hour, so that there is something to remove once in an hour and no
--- more. Called by pruner.prune_stats(). Takes a bounded slice from the old end of pgqueue_stats_minute and steps over
+-- more. Called by pruner.delete_slice(). Takes a bounded slice from the old end of pgqueue_stats_minute and steps over
 -- locked rows. Returns their ids.
 DELETE FROM pgqueue_stats
 WHERE ctid = ANY (ARRAY(

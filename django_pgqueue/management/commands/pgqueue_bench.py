@@ -5,8 +5,8 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from typing import Any
+from dataclasses import asdict, fields
+from typing import Any, NoReturn
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
@@ -17,9 +17,12 @@ from django_pgqueue.bench.report import QUEUE, BenchFailed, BenchReport, Load, S
 from django_pgqueue.cli.arguments import check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import postgresql
+from django_pgqueue.worker.supervisor import stop_signals
 
 DEFAULTS = Load()
 BAR = 30
+BOUNDS = {"jobs": (1, 1_000_000), "processes": (1, 256), "concurrency": (1, 1000)}
+LONGEST_SLEEP_MS = 60_000
 
 HELP = f"""
 Measure the queue on your own database: what its bare statements do, what a real worker makes of them, and how soon a
@@ -30,8 +33,6 @@ without knowing their task, so the bench does not start beside them: stop them, 
 
 
 class Command(BaseCommand):
-    """Parse the options, measure, print."""
-
     help = HELP
     requires_migrations_checks = True
 
@@ -50,7 +51,14 @@ class Command(BaseCommand):
             "--sleep-ms", default="0", metavar="LOW-HIGH", help="milliseconds that handlers sleep, as 2-5; default: 0"
         )
         parser.add_argument("--async", action="store_true", dest="is_async", help="the handlers are async def")
-        parser.add_argument("--payload", type=int, default=0, metavar="BYTES", help="size of arguments; default: 0")
+        parser.add_argument(
+            "--payload",
+            type=int,
+            default=0,
+            dest="payload_bytes",
+            metavar="BYTES",
+            help="size of arguments; default: 0",
+        )
         parser.add_argument("--history", action="store_true", help="keep the jobs in the history, until the end")
         parser.add_argument(
             "--yes", action="store_true", help="run though there are other jobs; they are left alone, but may be slowed"
@@ -71,38 +79,36 @@ class Command(BaseCommand):
                 sys.exit(128 + (interrupt.args[0] if interrupt.args else signal.SIGINT))
             finally:
                 progress.end()
-        self.stdout.write(json.dumps(report.as_json()) if options["as_json"] else as_text(report))
+        self.stdout.write(json.dumps(asdict(report)) if options["as_json"] else as_text(report))
 
 
 def load_from(options: dict[str, Any]) -> Load:
     """Return the load; raise CommandError that names each option that cannot work."""
-    sleep = re.fullmatch(r"(\d+(?:\.\d+)?)(?:-(\d+(?:\.\d+)?))?", options["sleep_ms"])
-    low, high = (float(sleep[1]), float(sleep[2] or sleep[1])) if sleep else (0.0, -1.0)
-    largest = conf.max_payload_bytes - 1024
     problems = [
-        f"--{option} must be {bounds}, not {options[option.replace('-', '_')]}."
-        for option, bounds, is_fine in (
-            ("jobs", "1 to 1000000", 1 <= options["jobs"] <= 1_000_000),  # noqa: PLR2004
-            ("processes", "1 to 256", 1 <= options["processes"] <= 256),  # noqa: PLR2004
-            ("concurrency", "1 to 1000", 1 <= options["concurrency"] <= 1000),  # noqa: PLR2004
-            ("sleep-ms", "as 5 or 2-5, up to 60000 milliseconds", 0 <= low <= high <= 60_000),  # noqa: PLR2004
-            ("payload", f"0 to {largest} bytes", 0 <= options["payload"] <= largest),
-        )
-        if not is_fine
+        f"--{option} must be {lowest} to {highest}, not {options[option]}."
+        for option, (lowest, highest) in BOUNDS.items()
+        if not lowest <= options[option] <= highest
     ]
+    sleep_ms = sleep_from(options["sleep_ms"])
+    if sleep_ms is None:
+        problems.append(f"--sleep-ms must be as 5 or 2-5, up to 60000 milliseconds, not {options['sleep_ms']}.")
+    largest = conf.max_payload_bytes - 1024
+    if not 0 <= options["payload_bytes"] <= largest:
+        problems.append(f"--payload must be 0 to {largest} bytes, not {options['payload_bytes']}.")
     if options["history"] and not conf.retention_days:
         problems.append("--history cannot be measured: PGQUEUE['RETENTION_DAYS'] is 0, so nothing is kept.")
     if problems:
         raise CommandError(" ".join(problems))
-    return Load(
-        jobs=options["jobs"],
-        processes=options["processes"],
-        concurrency=options["concurrency"],
-        sleep_ms=(low, high),
-        is_async=options["is_async"],
-        payload_bytes=options["payload"],
-        history=options["history"],
-    )
+    return Load(**{field.name: options[field.name] for field in fields(Load)} | {"sleep_ms": sleep_ms})
+
+
+def sleep_from(text: str) -> tuple[float, float] | None:
+    """Return the shortest and the longest sleep; None where the text cannot be one or two of them."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(?:-(\d+(?:\.\d+)?))?", text)
+    if found is None:
+        return None
+    low, high = float(found[1]), float(found[2] or found[1])
+    return (low, high) if low <= high <= LONGEST_SLEEP_MS else None
 
 
 def check_surroundings() -> None:
@@ -114,27 +120,19 @@ def check_surroundings() -> None:
         raise CommandError("The bench's worker needs a settings module: set DJANGO_SETTINGS_MODULE.")
 
 
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible() -> contextlib.AbstractContextManager[None]:
     """Turn the first SIGINT or SIGTERM into KeyboardInterrupt; ignore more of them, so that cleaning up is not cut off.
 
     psycopg cancels its query for a KeyboardInterrupt, and for no other exception.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
-    def interrupt(number: int, _frame: Any) -> None:
-        for each in previous:
+    def interrupt(number: int) -> NoReturn:
+        for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt(number)
 
-    previous = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    is_main = threading.current_thread() is threading.main_thread()
+    return stop_signals(interrupt) if is_main else contextlib.nullcontext()
 
 
 class Progress:
@@ -169,28 +167,27 @@ class Progress:
 
 
 def as_text(report: BenchReport) -> str:
-    """Return the table for people."""
     load, floor, drained = report.load, report.floor, report.drained
     rows = [
         ("Database", ""),
-        ("  round trip", times(report.round_trip)),
-        ("  enqueue_many", f"{report.enqueued.jobs_per_second:,.0f} jobs/s{wal(report.enqueued.wal_bytes_per_job)}"),
-        (f"  claim of {floor.batch}", f"{times(floor.claim)}   {floor.claim_us_per_job:.1f} µs a job"),
-        (f"  ack of {floor.batch}", f"{times(floor.ack)}   {floor.ack_us_per_job:.1f} µs a job"),
+        ("  round trip", _times(report.round_trip)),
+        ("  enqueue_many", f"{report.enqueued.jobs_per_second:,.0f} jobs/s{_wal(report.enqueued.wal_bytes_per_job)}"),
+        (f"  claim of {floor.batch}", f"{_times(floor.claim)}   {floor.claim_us_per_job:.1f} µs a job"),
+        (f"  ack of {floor.batch}", f"{_times(floor.ack)}   {floor.ack_us_per_job:.1f} µs a job"),
         ("  begin, commit", f"{floor.commit_us_per_job:.1f} µs a job"),
         ("  floor", f"{floor.jobs_per_second:,.0f} jobs/s: these statements on one connection, without a worker"),
         ("Worker", ""),
-        ("  pick-up, idle queue", f"{times(report.pick_up)}   {report.pick_up.samples} jobs, from commit to start"),
+        ("  pick-up, idle queue", f"{_times(report.pick_up)}   {report.pick_up.samples} jobs, from commit to start"),
         ("  drained", f"{load.jobs:,} jobs in {drained.seconds:.2f} s"),
-        ("  throughput", f"{drained.jobs_per_second:,.0f} jobs/s, {report.ratio_to_floor:.2f} x floor{slots(report)}"),
-        ("  wait", f"{times(drained.wait)}   from commit to start"),
-        ("  WAL", known(drained.wal_bytes_per_job, "bytes a job", "the server does not tell")),
-        ("  CPU of the worker", known(drained.worker_cpu_us_per_job, "µs a job", "told on Linux only")),
-        ("  CPU of the server", known(drained.server_cpu_us_per_job, "µs a job", "it is not on this machine")),
+        ("  throughput", f"{drained.jobs_per_second:,.0f} jobs/s, {report.ratio_to_floor:.2f} x floor{_slots(report)}"),
+        ("  wait", f"{_times(drained.wait)}   from commit to start"),
+        ("  WAL", _known(drained.wal_bytes_per_job, "bytes a job", "the server does not tell")),
+        ("  CPU of the worker", _known(drained.worker_cpu_us_per_job, "µs a job", "told on Linux only")),
+        ("  CPU of the server", _known(drained.server_cpu_us_per_job, "µs a job", "it is not on this machine")),
         ("  reaped leases", f"{drained.reaped_leases}{'' if not drained.reaped_leases else ' (0 is to be expected)'}"),
     ]
     table = "\n".join(f"{name:<24}{value}".rstrip() for name, value in rows)
-    return f"{describe(report)}\n\n{table}\n\n{NOTES}{beside(report)}"
+    return f"{_describe(report)}\n\n{table}\n\n{NOTES}{_beside(report)}"
 
 
 NOTES = """\
@@ -198,8 +195,7 @@ All jobs were there before the first began, so the wait is that of a backlog: ho
 WAL counts whatever else the server wrote meanwhile. The server's CPU is that of the sessions which claim and ack."""
 
 
-def beside(report: BenchReport) -> str:
-    """Say what else was there, if anything was."""
+def _beside(report: BenchReport) -> str:
     others = [
         *(["jobs of other queues"] if report.is_beside_jobs else []),
         *([f"{report.other_workers} other worker process(es)"] if report.other_workers else []),
@@ -207,8 +203,7 @@ def beside(report: BenchReport) -> str:
     return f"\nMeasured beside {' and '.join(others)}: what these did is in the figures." if others else ""
 
 
-def describe(report: BenchReport) -> str:
-    """Say what was measured."""
+def _describe(report: BenchReport) -> str:
     load = report.load
     low, high = load.sleep_ms
     work = f"sleep {low:g} to {high:g} ms" if high else "do nothing"
@@ -219,8 +214,7 @@ def describe(report: BenchReport) -> str:
     )
 
 
-def times(spread: Spread) -> str:
-    """Write the middle and the slow end."""
+def _times(spread: Spread) -> str:
     return f"p50 {duration(spread.p50_ms):<9} p99 {duration(spread.p99_ms):<9}".rstrip()
 
 
@@ -232,16 +226,13 @@ def duration(milliseconds: float) -> str:
     return f"{milliseconds:.{min(max(digits, 0), 3)}f} ms"
 
 
-def wal(per_job: float | None) -> str:
-    """Write what is known of the WAL, to go behind something else."""
+def _wal(per_job: float | None) -> str:
     return "" if per_job is None else f", {per_job:,.0f} bytes of WAL a job"
 
 
-def known(value: float | None, unit: str, why_not: str) -> str:
-    """Write a figure, or why there is none."""
+def _known(value: float | None, unit: str, why_not: str) -> str:
     return f"unknown: {why_not}" if value is None else f"{value:,.0f} {unit}"
 
 
-def slots(report: BenchReport) -> str:
-    """Write how near the worker comes to slots that only sleep, to go behind something else."""
+def _slots(report: BenchReport) -> str:
     return "" if report.ratio_to_slots is None else f", {report.ratio_to_slots:.2f} x what the slots could do"

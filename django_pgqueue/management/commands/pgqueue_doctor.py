@@ -26,8 +26,6 @@ Exit code: 0 healthy, 1 something was found of the level, 2 it could not look, o
 
 
 class Command(BaseCommand):
-    """Name what is wrong with the live queue."""
-
     help = HELP
     requires_system_checks = ["pgqueue"]
 

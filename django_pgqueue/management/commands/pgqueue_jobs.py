@@ -1,7 +1,7 @@
 import json
 import sys
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
@@ -28,8 +28,6 @@ but left alone and named.
 
 
 class Command(BaseCommand):
-    """Read the words, call an action, print."""
-
     help = HELP
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -122,18 +120,12 @@ class Command(BaseCommand):
         self.stdout.write(json.dumps(value, cls=DjangoJSONEncoder, ensure_ascii=False, indent=2))
 
 
-# Jobs that match, the oldest first, a page at a time
+def listed(options: Mapping[str, Any]) -> tuple[list[Row], int | None]:
+    """Return up to ``limit`` jobs that match, the oldest first, and the id behind which there are more, if any.
 
-
-class Listing(NamedTuple):
-    """Rows, and where the next ones begin."""
-
-    rows: list[Row]
-    after: int | None  # None: that was all
-
-
-def listed(options: Mapping[str, Any]) -> Listing:
-    """Return up to ``limit`` jobs that match; raise CommandError where the statuses are of more than one table."""
+    Raises:
+        CommandError: the statuses are of more than one table.
+    """
     source, kinds = _source(options["status"] or [], options["reason"] or [])
     chosen, limit, database = filter_from(options, kinds), options["limit"], options["database"]
     ids: list[int] = []
@@ -142,7 +134,7 @@ def listed(options: Mapping[str, Any]) -> Listing:
         if len(ids) > limit:  # one more tells that there are more
             break
     after = ids[limit - 1] if len(ids) > limit else None
-    return Listing(rows_of(source, ids[:limit], database), after)
+    return rows_of(source, ids[:limit], database), after
 
 
 def _source(statuses: list[str], reasons: list[str]) -> tuple[Source, tuple[str, ...]]:

@@ -20,8 +20,6 @@ UNSAID = object()
 
 
 class Command(BaseCommand):
-    """List queues, pause, resume and limit them."""
-
     help = "List queues with their jobs and limits; pause, resume and limit them, for all workers together."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -90,7 +88,6 @@ class Command(BaseCommand):
 
 
 def add_pause(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``pause``."""
     parser.add_argument("names", nargs="+", metavar="NAME")
     parser.add_argument("--reason", default="", help="why; shown to others")
     ends = parser.add_mutually_exclusive_group()
@@ -99,7 +96,6 @@ def add_pause(parser: argparse.ArgumentParser) -> None:
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``limit``."""
     parser.add_argument("names", nargs="+", metavar="NAME")
     parser.add_argument(
         "--max-running",

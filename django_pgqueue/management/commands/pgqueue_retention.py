@@ -1,4 +1,5 @@
 import json
+import math
 from typing import Any
 
 import psycopg
@@ -12,7 +13,7 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection, QueueConnection
 from django_pgqueue.insights.retention import as_json, state_of, text_of
 from django_pgqueue.maintenance.partitions import maintain_partitions
-from django_pgqueue.maintenance.pruner import prune_all
+from django_pgqueue.maintenance.pruner import Pruner
 from django_pgqueue.maintenance.vacuum import privileges
 
 HELP = """
@@ -22,8 +23,6 @@ pass of a worker does with them; and how the table of live jobs is looked after:
 
 
 class Command(BaseCommand):
-    """Show history and the tables' care, or do a worker's pass over them now."""
-
     help = HELP
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -59,17 +58,12 @@ class Command(BaseCommand):
         database = QueueConnection(alias, "retention")
         try:
             kept = maintain_partitions(database, retention_days=conf.retention_days)
-            pruned = prune_all(
-                database,
-                retention_days=conf.retention_days,
-                dead_days=conf.dead_retention_days,
-                stats_days=conf.stats_days,
-            )
+            pruned = Pruner(database, spell_seconds=math.inf).prune()
         finally:
             database.close()
         self.stderr.write(
-            f"Partitions: {kept.made} made, {kept.dropped} dropped. Removed: {pruned.timed:,} finished jobs whose own "
-            f"time is over, {pruned.default:,} of the default partition, {pruned.dead:,} dead jobs, "
-            f"{pruned.stats:,} rows of counts."
+            f"Partitions: {kept.made} made, {kept.dropped} dropped. Removed: {pruned.timed.removed:,} finished jobs "
+            f"whose own time is over, {pruned.default.removed:,} of the default partition, "
+            f"{pruned.dead.removed:,} dead jobs, {pruned.stats.removed:,} rows of counts."
         )
         return kept.is_blocked

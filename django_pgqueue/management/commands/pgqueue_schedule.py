@@ -14,12 +14,10 @@ from django_pgqueue.insights.schedule_info import as_json, described, outcomes
 from django_pgqueue.models import Schedule
 from django_pgqueue.schedules.manage import pause_schedules, resume_schedules, run_schedules
 
-DONE: dict[str, Any] = {"pause": pause_schedules, "resume": resume_schedules}
+CHANGES: dict[str, Any] = {"pause": pause_schedules, "resume": resume_schedules}
 
 
 class Command(BaseCommand):
-    """List schedules, and run, pause or resume some of them."""
-
     help = "Schedules: list them with their next runs and the last outcome; run one now, pause or resume it."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -59,7 +57,7 @@ class Command(BaseCommand):
                 jobs = run_schedules(names, by=by, database=alias)
                 said = {name: f"job {job_id} is enqueued" for name, job_id in jobs.items()}
             else:
-                said = dict.fromkeys(DONE[action](names, by=by, database=alias), f"{action}d")
+                said = dict.fromkeys(CHANGES[action](names, by=by, database=alias), f"{action}d")
         for name, what in said.items():
             self.stdout.write(f"{plain(name)}: {what}.")
         return said

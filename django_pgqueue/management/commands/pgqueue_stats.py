@@ -1,24 +1,36 @@
+import contextlib
 import functools
 import json
 import os
+import shutil
 import signal
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.management.color import supports_color
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import Error
+from django.db import DatabaseError, Error, InterfaceError, connections
+from django.utils import timezone
 from django.utils.translation import override
 
 from django_pgqueue.cli.arguments import check_database, check_seen, minutes, pause
-from django_pgqueue.cli.stats import MINUTES, StatsSnapshot, as_json, painted, snapshot
-from django_pgqueue.cli.stats_watch import repeat, view, watch
+from django_pgqueue.cli.stats import MINUTES, StatsSnapshot, as_json, snapshot
+from django_pgqueue.cli.stats_table import Line, Piece, Style, cut_to, painted, view
 from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import KEEPALIVE
+from django_pgqueue.db.errors import one_line
+from django_pgqueue.db.pipeline import impatience
 from django_pgqueue.insights.bounded import TookTooLong
-from django_pgqueue.insights.formatting import plain
+from django_pgqueue.insights.formatting import local, plain
 
 WATCH_SECONDS = 2.0
+PATIENCE_SECONDS = 3.0  # with a server that is silent, beyond the time limit of a statement
+
+CLEAR = "\x1b[H\x1b[J"  # to the upper left, and erase all from there. Source: ECMA-48, CUP and ED
 
 HELP = """
 Show the queue at a glance: who works, what is wrong, and for each queue how many jobs there are, for how long the
@@ -27,8 +39,6 @@ oldest that could run has waited, what was done in the last minutes, and how lon
 
 
 class Command(BaseCommand):
-    """Look once, or again and again, and print."""
-
     help = HELP
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -47,47 +57,89 @@ class Command(BaseCommand):
     @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
         alias = options["database"] or conf.database
-        read = functools.partial(
+        look = functools.partial(
             snapshot, alias, queues=options["queue"], minutes=options["minutes"], with_tasks=options["tasks"]
         )
+        show = functools.partial(self._show, alias=alias, options=options)
         try:
-            check_database(alias)
             if options["watch"] is None:
-                self._once(read(), options)
-            elif self.stdout.isatty() and not options["json"]:
-                self._watch(read, alias, options)
+                check_database(alias)
+                show(glance := look())
+                check_seen(queue.line for queue in glance.queues)
             else:
-                repeat(read, functools.partial(self._print, options=options), alias=alias, seconds=options["watch"])
+                with ended_by_ctrl_c():
+                    check_database(alias)
+                    repeat(look, show, alias=alias, seconds=options["watch"])
         except (Error, TookTooLong) as error:
             raise CommandError(str(error).strip()) from error
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere
-        except KeyboardInterrupt:
-            if options["watch"] is None:
-                raise
 
-    def _once(self, glance: StatsSnapshot, options: dict[str, Any]) -> None:
-        self._print(glance, options=options)
-        check_seen(queue.line for queue in glance.queues)
-
-    def _print(self, glance: StatsSnapshot, *, options: dict[str, Any]) -> None:
+    def _show(self, glance: StatsSnapshot, *, alias: str, options: dict[str, Any]) -> None:
+        is_watching = options["watch"] is not None
         if options["json"]:
-            said, indent = as_json(glance, with_tasks=options["tasks"]), 2 if options["watch"] is None else None
-            self.stdout.write(json.dumps(said, cls=DjangoJSONEncoder, indent=indent))
+            found = as_json(glance, with_tasks=options["tasks"])
+            text = json.dumps(found, cls=DjangoJSONEncoder, indent=None if is_watching else 2)
+        elif is_watching and self.stdout.isatty():
+            every = f"every {options['watch']:g} s, the last {options['minutes']} min; Ctrl-C ends it"
+            title = [Piece(f"pgqueue_stats of {plain(alias)}, {every}", Style.QUIET)]
+            wide, high = shutil.get_terminal_size()
+            lines = cut_to([title, *view(glance)], wide=wide, high=high - 1)  # the cursor stands on the last line
+            text = CLEAR + self._painted(lines, options)
         else:
-            wide = os.get_terminal_size(self.stdout.fileno()).columns if self.stdout.isatty() else None
-            lines = [painted(line, has_colours=self._has_colours(options)) for line in view(glance, wide=wide)]
-            self.stdout.write("\n".join([*lines, ""]))
+            text = self._painted(view(glance), options)
+        self.stdout.write(text)
         self.stdout.flush()
 
-    def _watch(self, read: Any, alias: str, options: dict[str, Any]) -> None:
-        every = f"every {options['watch']:g} s, the last {options['minutes']} min"
-        title = f"pgqueue_stats of {plain(alias)}, {every}; q ends"
-        number = watch(read, alias=alias, seconds=options["watch"], title=title, has_colours=self._has_colours(options))
-        if number not in (None, signal.SIGINT):
-            sys.exit(128 + int(number))
+    def _painted(self, lines: list[Line], options: dict[str, Any]) -> str:
+        has_colours = self._has_colours(options)
+        return "\n".join(painted(line, has_colours=has_colours) for line in lines)
 
     def _has_colours(self, options: dict[str, Any]) -> bool:
         if options["no_color"] or (os.environ.get("NO_COLOR") and not options["force_color"]):
             return False
         return options["force_color"] or (self.stdout.isatty() and supports_color())
+
+
+@contextlib.contextmanager
+def ended_by_ctrl_c() -> Iterator[None]:
+    """End quietly on SIGINT in here; for KeyboardInterrupt, psycopg would wait until its query is cancelled, and log.
+
+    Changes nothing where SIGINT is ignored, nor in a thread, to which no signal comes.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: sys.exit())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def repeat(
+    look: Callable[[], StatsSnapshot], show: Callable[[StatsSnapshot], None], *, alias: str, seconds: float
+) -> None:
+    """Show one look after the other; where the database does not answer, say each new reason once, and go on."""
+    connection, known = connections[alias], ""
+    for option, value in KEEPALIVE.items():  # or a connection that was cut off would be waited for for hours
+        connection.settings_dict["OPTIONS"].setdefault(option, value)
+    connection.close()  # the next one has these options
+    while True:
+        try:
+            connection.ensure_connection()
+            with impatience(connection.connection, conf.admin_timeout_seconds + PATIENCE_SECONDS):
+                glance = look()
+        except (DatabaseError, InterfaceError, TookTooLong) as error:
+            connection.close()
+            reason = "reading took too long and was stopped" if isinstance(error, TookTooLong) else one_line(error)
+            if reason != known:
+                now = local(timezone.now())
+                words = f"{now:%H:%M:%S}  No answer, asked for again every {seconds:g} s: {plain(reason)}"
+                print(words, file=sys.stderr, flush=True)  # noqa: T201 - a command
+            known = reason
+        else:
+            known = ""
+            show(glance)
+        time.sleep(seconds)

@@ -4,8 +4,9 @@ import multiprocessing
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,20 +17,28 @@ from django.utils.autoreload import get_child_arguments
 from django.utils.module_loading import import_string
 
 from django_pgqueue import registry
-from django_pgqueue.cli.arguments import await_database, check_database
+from django_pgqueue.cli.arguments import Bounds, await_database, check_database, out_of_bounds
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.jobs.queue_selector import QueueSelector
-from django_pgqueue.worker.config import WorkerConfig
-from django_pgqueue.worker.http import Page
-from django_pgqueue.worker.logging_setup import configure
-from django_pgqueue.worker.metrics import CommandMetrics
-from django_pgqueue.worker.reloader import Reloader, hold
+from django_pgqueue.worker.config import WorkerConfig, configure_logging
+from django_pgqueue.worker.processes import UNGUARDED, can_read_memory
+from django_pgqueue.worker.reloader import Reloader, watch
 from django_pgqueue.worker.supervisor import Supervisor, stop_signals
-from django_pgqueue.worker.worker_process import UNGUARDED, can_read_memory
 
 PAGE_OF_METRICS = "django_pgqueue.contrib.prometheus.page.page_of"
 """Imported for ``--metrics-port`` alone: it needs an extra."""
+
+BOUNDS = {
+    "concurrency": Bounds("1 to 1000", 1, 1000),
+    "processes": Bounds("1 to 256", 1, 256),
+    "max_jobs": Bounds("0 (never) or more", 0),
+    "shutdown_timeout": Bounds("0 or more seconds", 0),
+    "health_port": Bounds("0 (none) to 65535", 0, 65535),
+    "metrics_port": Bounds("0 (none) to 65535", 0, 65535),
+    "health_max_age": Bounds("0 (any) or more seconds", 0),
+}
+LEAST_MEMORY_MIB = 32
 
 HOW_TO_EXCLUDE = "To exclude a queue, write --queues=-slow, with an equals sign"
 QUEUES_HELP = (
@@ -39,11 +48,10 @@ QUEUES_HELP = (
 
 
 class Command(BaseCommand):
-    """Run workers, reaper and promotion of due jobs until stopped."""
-
     help = "Run jobs: workers, reaper and promotion of due jobs in one command. Stops gracefully on SIGTERM or Ctrl-C."
     requires_migrations_checks = True
     _called_from_command_line: bool  # Django knows
+    has_begun = False
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--queues", default="", help=QUEUES_HELP)
@@ -79,9 +87,7 @@ class Command(BaseCommand):
             action=argparse.BooleanOptionalAction,
             help="start the worker again when its code changes; default: where DEBUG is on",
         )
-        parser.add_argument("--tether", type=int, default=0, help=argparse.SUPPRESS)  # of a worker with a reloader
-
-    has_begun = False
+        parser.add_argument("--reloader", type=int, help=argparse.SUPPRESS)  # its pid, for the worker that it starts
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         """Let the error of an option without its value say how a queue is excluded."""
@@ -115,7 +121,7 @@ class Command(BaseCommand):
             self.requires_system_checks = []
             self.requires_migrations_checks = False
         elif options["wait_for_database"] or not options["skip_checks"]:
-            configure(options["verbosity"])
+            configure_logging(options["verbosity"])
             self.await_databases(options["wait_for_database"])
         super().execute(*args, **options)
 
@@ -130,11 +136,8 @@ class Command(BaseCommand):
     def until_it_begins(self) -> Iterator[None]:
         """End in order where SIGTERM or Ctrl-C comes before the supervisor handles it."""
         is_ours = self._called_from_command_line and threading.current_thread() is threading.main_thread()
-        if not is_ours:
-            yield
-            return
         try:
-            with stop_signals(stop_at_once):
+            with stop_signals(stop_at_once) if is_ours else nullcontext():
                 yield
         except StoppedEarly as stopped:
             if not self.has_begun:  # else it was about to end
@@ -146,26 +149,26 @@ class Command(BaseCommand):
             self.reload(plan)
         check_may_have_children()
         check_database()
-        configure(plan.verbosity)
+        configure_logging(plan.verbosity)
         if not registry.known():
-            self.stderr.write(
-                self.style.WARNING("No tasks are registered. Define some in the tasks.py of an installed app.")
-            )
-        supervisor = supervisor_of(plan)
-        if options["tether"]:
-            hold(options["tether"], when_gone=supervisor.stop)
-        self.has_begun = True
+            text = "No tasks are registered. Define some in the tasks.py of an installed app."
+            self.stderr.write(text, self.style.WARNING)
         try:
+            supervisor = Supervisor(plan, import_string(PAGE_OF_METRICS) if plan.metrics_port else None)
+            if options["reloader"]:
+                watch(supervisor, reloader=options["reloader"])
+            self.has_begun = True
             supervisor.run()
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
+        if supervisor.exit_code:
+            sys.exit(supervisor.exit_code)
 
     def reload(self, plan: WorkerConfig) -> NoReturn:
         if not self._called_from_command_line:
             raise CommandError("--reload needs a command line that it can repeat: call manage.py, not call_command().")
-        configure(plan.verbosity)
-        command = [*get_child_arguments(), "--no-reload"]
-        sys.exit(Reloader(command, shutdown_timeout_seconds=plan.shutdown_timeout_seconds).run())
+        configure_logging(plan.verbosity)
+        sys.exit(Reloader([*get_child_arguments(), "--no-reload"]).run())
 
 
 class StoppedEarly(BaseException):
@@ -178,7 +181,6 @@ def stop_at_once(number: int) -> NoReturn:
 
 
 def add_health(parser: CommandParser) -> None:
-    """Add the options of probes."""
     parser.add_argument("--health-port", type=int, default=0, metavar="PORT", help="answer /live and /ready by HTTP")
     parser.add_argument(
         "--health-host",
@@ -199,7 +201,6 @@ def add_health(parser: CommandParser) -> None:
 
 
 def add_metrics(parser: CommandParser) -> None:
-    """Add the options of the page of metrics."""
     parser.add_argument(
         "--metrics-port", type=int, default=0, metavar="PORT", help="answer /metrics by HTTP, for Prometheus"
     )
@@ -217,27 +218,14 @@ def check_may_have_children() -> None:
         )
 
 
-def supervisor_of(plan: WorkerConfig) -> Supervisor:
-    """Return the supervisor that will run a plan; raise CommandError where probes or metrics cannot be answered."""
-    try:
-        return Supervisor(plan, metrics_of(plan))
-    except ConfigurationError as error:
-        raise CommandError(str(error)) from error
-
-
-def metrics_of(plan: WorkerConfig) -> Callable[[Callable[[], CommandMetrics]], Page] | None:
-    """Return what makes the page of metrics, if there is to be one."""
-    if not plan.metrics_port:
-        return None
-    page_of: Callable[[Callable[[], CommandMetrics]], Page] = import_string(PAGE_OF_METRICS)
-    return page_of
-
-
 def plan_from(options: dict[str, Any]) -> WorkerConfig:
     """Return the plan; raise CommandError that names each option that cannot work."""
     queues = tuple(dict.fromkeys(name.strip() for name in options["queues"].split(",") if name.strip()))
-    problems = out_of_bounds(options)
-    if options["max_memory"] and not can_read_memory():
+    problems = out_of_bounds(options, BOUNDS)
+    memory = options["max_memory"]
+    if memory < LEAST_MEMORY_MIB and memory != 0:
+        problems.append(f"--max-memory must be 0 (never), or {LEAST_MEMORY_MIB} MiB or more, not {memory}.")
+    if memory and not can_read_memory():
         problems.append("--max-memory needs /proc, which this system does not have; use --max-jobs.")
     if options["health_file"] and not Path(options["health_file"]).parent.is_dir():
         problems.append(f"--health-file is in a folder that is not there: {options['health_file']!r}.")
@@ -246,40 +234,12 @@ def plan_from(options: dict[str, Any]) -> WorkerConfig:
     problems += [f"--queues: {problem}" for problem in QueueSelector.of(queues).problems()]
     if problems:
         raise CommandError(" ".join(problems))
-    return WorkerConfig(
-        queues=queues,
-        processes=options["processes"],
-        concurrency=options["concurrency"],
-        max_jobs=options["max_jobs"],
-        max_memory_mb=options["max_memory"],
-        drain=options["drain"],
-        shutdown_timeout_seconds=options["shutdown_timeout"],
-        listen=not options["poll_only"],
-        name=options["name"],
-        verbosity=options["verbosity"],
-        health_port=options["health_port"],
-        health_host=options["health_host"],
-        health_file=options["health_file"],
-        health_max_age=options["health_max_age"],
-        metrics_port=options["metrics_port"],
-        metrics_host=options["metrics_host"] or options["health_host"],
-    )
-
-
-def out_of_bounds(options: dict[str, Any]) -> list[str]:
-    """Say which numbers cannot work."""
-    memory = options["max_memory"]
-    return [
-        f"--{option.replace('_', '-')} must be {bounds}, not {options[option]}."
-        for option, bounds, is_fine in (
-            ("concurrency", "1 to 1000", 1 <= options["concurrency"] <= 1000),  # noqa: PLR2004
-            ("processes", "1 to 256", 1 <= options["processes"] <= 256),  # noqa: PLR2004
-            ("max_jobs", "0 (never) or more", options["max_jobs"] >= 0),
-            ("max_memory", "0 (never), or 32 MiB or more", memory == 0 or memory >= 32),  # noqa: PLR2004
-            ("shutdown_timeout", "0 or more seconds", 0 <= options["shutdown_timeout"] < float("inf")),
-            ("health_port", "0 (none) to 65535", 0 <= options["health_port"] <= 65535),  # noqa: PLR2004
-            ("metrics_port", "0 (none) to 65535", 0 <= options["metrics_port"] <= 65535),  # noqa: PLR2004
-            ("health_max_age", "0 (any) or more seconds", 0 <= options["health_max_age"] < float("inf")),
-        )
-        if not is_fine
-    ]
+    same = {field.name: options[field.name] for field in fields(WorkerConfig) if field.name in options}
+    others = {
+        "queues": queues,
+        "max_memory_mb": memory,
+        "shutdown_timeout_seconds": options["shutdown_timeout"],
+        "listen": not options["poll_only"],
+        "metrics_host": options["metrics_host"] or options["health_host"],
+    }
+    return WorkerConfig(**same | others)

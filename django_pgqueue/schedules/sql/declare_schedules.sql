@@ -8,9 +8,6 @@ INSERT INTO pgqueue_schedules (
 SELECT
     new.next_at, new.name, new.task, new.cron, new.every_seconds, new.timezone, new.jitter_seconds, new.catch_up,
     new.catch_up_limit, new.args, new.kwargs, new.options, 'code', statement_timestamp()
-FROM jsonb_to_recordset(%(definitions)s::jsonb) AS new (
-    next_at timestamptz, name text, task text, cron text, every_seconds double precision, timezone text,
-    jitter_seconds double precision, catch_up text, catch_up_limit integer, args jsonb, kwargs jsonb, options jsonb
-)
+FROM jsonb_populate_recordset(NULL::pgqueue_schedules, %(definitions)s::jsonb) AS new
 ON CONFLICT (name) DO NOTHING
 RETURNING name;

@@ -1,5 +1,5 @@
 -- What became of jobs: the status of those that live, the reason of the dead, "finished"; one that is not to be found
--- has left nothing. Called by schedule_info.outcomes(). Locks nothing; reads by primary keys. Returns the ids with
+-- has left nothing. Called by manage.last_jobs(). Locks nothing; reads by primary keys. Returns the ids with
 -- status, attempts and reason.
 SELECT job.id, job.status, job.attempts, '' AS reason
 FROM pgqueue_jobs AS job

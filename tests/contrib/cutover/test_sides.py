@@ -61,7 +61,7 @@ def test_retry_later_is_no_outcome(other, stage, queue):
         raise RetryLater(60)
 
     stage("new_leads")
-    task = tasks.Task(closed, name=app.switched.name, options=tasks.Options())
+    task = tasks.make(closed, name=app.switched.name)
     Cutover(new=task, old=other.delay).enqueue("x")
     work(queue, task)
     call = Call.objects.get()
@@ -148,7 +148,7 @@ def test_task_runs_whether_it_can_be_noted_or_not(other, stage, queue, caplog):
 def test_results_of_both_sides_are_compared(stage, queue, value, functions, is_same):
     stage(value)
     old, new = functions
-    task = tasks.Task(new_side(new), name=app.switched.name, options=tasks.Options())
+    task = tasks.make(new_side(new), name=app.switched.name)
     other = OtherQueue(old)
     Cutover(new=task, old=other.delay, compare=True).enqueue("x")
     other.drain()

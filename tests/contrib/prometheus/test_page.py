@@ -10,10 +10,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.contrib.prometheus import QueueCollector, count_enqueued, families, view
+from django_pgqueue.contrib.prometheus import QueueCollector, collectors, count_enqueued, view
 from django_pgqueue.contrib.prometheus import page as pages
-from django_pgqueue.contrib.prometheus.page import WorkerCollector
-from django_pgqueue.insights.overview import OverviewData, SharedReading
+from django_pgqueue.contrib.prometheus.collectors import SharedReading, WorkerCollector
+from django_pgqueue.insights.overview import QueueLine
 from django_pgqueue.models import Queue
 from django_pgqueue.worker.metrics import CommandCounters
 from tests.support.scraping import Sheet, figures, parsed, sheet_of
@@ -113,15 +113,15 @@ def test_view_waits_for_no_other_request_that_hangs(monkeypatch):
     """As where the server has fallen silent: each scrape would take one more thread of the project."""
     reads, is_over = threading.Event(), threading.Event()
 
-    def hang(_: str) -> OverviewData:
+    def hang(_: str) -> list[QueueLine]:
         reads.set()
         is_over.wait(PATIENCE_SECONDS)
-        return OverviewData(queues=(), workers=0)
+        return []
 
     def ask() -> Sheet:
         return parsed(view(RequestFactory().get(PATH, **bearing(TOKEN))).content.decode())
 
-    monkeypatch.setattr(families, "read_overview", hang)
+    monkeypatch.setattr(collectors, "read_queues", hang)
     wanted = {"METRICS_TOKEN": TOKEN, "ADMIN_TIMEOUT_SECONDS": 0.1}
     with override_settings(PGQUEUE=wanted), ThreadPoolExecutor(2) as pool:
         try:

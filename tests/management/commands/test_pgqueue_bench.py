@@ -63,7 +63,7 @@ def options(**changes) -> dict:
 
 
 def test_all_wrong_options_are_named_at_once():
-    wrong = options(jobs=0, processes=0, concurrency=1001, sleep_ms="5-2", payload=-1)
+    wrong = options(jobs=0, processes=0, concurrency=1001, sleep_ms="5-2", payload_bytes=-1)
     with pytest.raises(CommandError) as caught:
         load_from(wrong)
     for option in (

@@ -1,12 +1,17 @@
 """manage.py pgqueue_stats: queues that are asked for, names, colours, and words that cannot work."""
 
 import re
+import signal
+import threading
 
 import pytest
 from django.core.management import CommandError
+from django.db import OperationalError, connection
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
+from django_pgqueue.management.commands import pgqueue_stats
+from django_pgqueue.management.commands.pgqueue_stats import ended_by_ctrl_c, repeat
 from django_pgqueue.models import Queue
 from tests.support.stats_command import run, told
 
@@ -55,6 +60,53 @@ def test_reading_that_takes_too_long_is_stopped_and_says_what_helps(settings, qu
             run()
 
 
+class Ended(Exception):
+    """Ends a repetition."""
+
+
+@pytest.fixture
+def told_by(monkeypatch, capsys):
+    """Repeat these looks without a pause until one raises Ended; return what was told on standard error."""
+    monkeypatch.setitem(connection.settings_dict, "OPTIONS", {**connection.settings_dict["OPTIONS"]})  # it adds to them
+    monkeypatch.setattr(pgqueue_stats, "PATIENCE_SECONDS", 0.0)
+
+    def begin(*looks):
+        rest = iter(looks)
+        with pytest.raises(Ended):
+            repeat(lambda: next(rest)(), lambda _: None, alias="default", seconds=0)
+        return capsys.readouterr().err.splitlines()
+
+    return begin
+
+
+def raising(error):
+    def look():
+        raise error
+
+    return look
+
+
+def test_each_new_reason_why_the_database_does_not_answer_is_told_once(told_by):
+    away, full = raising(OperationalError("away\x1b")), raising(OperationalError("full"))
+    said = told_by(away, away, full, lambda: None, full, raising(Ended))
+    times, reasons = zip(*(line.split("  No answer, asked for again every 0 s: ") for line in said), strict=True)
+    assert reasons == ("away?", "full", "full")
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d", time) for time in times)
+
+
+def test_silent_server_is_given_up_and_asked_again(told_by, settings, queue):
+    settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": 0.2}
+
+    def look():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(17)")
+
+    with queue.transaction():
+        queue.rows("SELECT pg_advisory_xact_lock(17)", {})
+        [said] = told_by(look, raising(Ended))
+    assert said.endswith("the server has not answered for 0.2 s")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -67,3 +119,28 @@ def test_reading_that_takes_too_long_is_stopped_and_says_what_helps(settings, qu
 def test_words_that_cannot_work_are_told(words, message):
     with pytest.raises(CommandError, match=re.escape(message)):
         run(*words)
+
+
+def test_ctrl_c_is_as_before_when_a_watch_has_ended():
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(SystemExit), ended_by_ctrl_c():
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_watch_in_a_thread_or_where_ctrl_c_is_ignored_leaves_that_alone():
+    def watch():
+        with ended_by_ctrl_c():
+            handlers.append(signal.getsignal(signal.SIGINT))
+
+    handlers = []
+    before = signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=watch)
+    thread.start()
+    thread.join()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        watch()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert handlers == [before, signal.SIG_IGN]

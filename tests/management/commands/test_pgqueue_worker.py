@@ -50,7 +50,7 @@ def command(monkeypatch):
     repeated = []
 
     class Reloader:
-        def __init__(self, command, *, shutdown_timeout_seconds):
+        def __init__(self, command):
             repeated.append(command[command.index("pgqueue_worker") :])
 
         def run(self):

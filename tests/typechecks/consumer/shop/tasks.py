@@ -35,6 +35,8 @@ assert_type(pack(1, gift=True), str)
 packing: Task[..., str] = pack
 task(discard_on=LookupError)
 task(discard_on=KeyboardInterrupt)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+task(backof=1)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+task(run_at=dt.timedelta(1))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 pack("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 periodic(cron="@daily", prioritty=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 

@@ -37,20 +37,14 @@ LOOKS = 100
 
 
 class TableMaintenance:
-    """Looks after the tables for one command.
-
-    Args:
-        pool: its processes tell how many jobs they have finished, so an idle worker asks the database nothing.
-    """
-
     def __init__(self, pool: ProcessPool) -> None:
         self.database = QueueConnection(conf.maintenance_database, "table-maintenance")
         self.services = Services(
             Service("keep_partitions", self._keep_partitions, every=CHORES_SECONDS),
-            Service("prune", Pruner(self.database).prune, every=PRUNE_SECONDS),
+            Service("prune", Pruner(self.database).pass_once, every=PRUNE_SECONDS),
             Service("vacuum", self._vacuum, when=lambda: conf.vacuum_dead_rows > 0, every=QUIET_SECONDS),
         )
-        self._pool = pool
+        self._pool = pool  # knows how many jobs were finished, so that an idle worker asks the database nothing
         self._past = VacuumHistory()
         self._blocked = 0  # times in a row that another session had locked the partitions
         self._finished = 0  # by the pool, when last looked at

@@ -1,0 +1,225 @@
+"""Collectors: what the tables tell, for a registry of the project or of a worker command, and what a command tells."""
+
+import logging
+import math
+import operator
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import django
+from django.db import Error
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from django_pgqueue.conf import conf
+from django_pgqueue.contrib.prometheus.families import (
+    ACKED,
+    ATTEMPTS,
+    BUILD,
+    BUSY,
+    CAPPED,
+    CLAIMED,
+    CYCLES,
+    DEAD,
+    DIED,
+    ENQUEUED,
+    JOBS,
+    LAST_PASS,
+    OF_TABLES,
+    OF_WORKERS,
+    OLDEST,
+    PAUSED,
+    PROCESSES,
+    RETRIES,
+    RUN,
+    SLOTS,
+    STALE,
+    UP,
+    WAIT,
+    WORKERS,
+    family,
+    observed,
+)
+from django_pgqueue.db.errors import one_line
+from django_pgqueue.insights.bounded import TookTooLong, bounded
+from django_pgqueue.insights.overview import QueueLine, lines
+from django_pgqueue.jobs import stats
+from django_pgqueue.jobs.stats import BOUNDS, SIZES
+from django_pgqueue.version import VERSION
+from django_pgqueue.worker.metrics import CommandMetrics, CounterSums
+
+logger = logging.getLogger("django_pgqueue")
+
+STATUSES = ("queued", "scheduled", "waiting", "running")
+FRESH_SECONDS = 1.0
+
+
+def read_queues(alias: str | None = None) -> list[QueueLine]:
+    """Read all queues; no statement takes longer than ``ADMIN_TIMEOUT_SECONDS`` or counts a big table to its end."""
+    alias = alias or conf.database
+    with bounded(alias):
+        return lines(alias)
+
+
+class SharedReading:
+    """One reading at a time, and one a second at most, for all scrapes of a process; trouble is shared likewise.
+
+    Args:
+        begin: calls what it is given, in this thread or in another one.
+    """
+
+    def __init__(
+        self, read: Callable[[], list[QueueLine]], begin: Callable[[Callable[[], None]], None] = operator.call
+    ) -> None:
+        self._read = read
+        self._begin = begin
+        self._lock = threading.Lock()  # held during a reading, which releases it, in whichever thread
+        self._answer: list[QueueLine] | BaseException = []
+        self._read_at = -math.inf  # monotonic
+
+    def queues(self, *, wait_seconds: float | None = None) -> list[QueueLine]:
+        """Return what the latest reading has found, or raise what it has raised; if it is not fresh, begin another.
+
+        One in another thread that takes longer than ``wait_seconds`` (None: without end) goes on all the same, but
+        raises TimeoutError here.
+        """
+        self._acquire(wait_seconds)
+        if time.monotonic() - self._read_at >= FRESH_SECONDS:
+            try:
+                self._begin(self._renew)
+            except BaseException:  # no thread can be started
+                self._lock.release()
+                raise
+            self._acquire(wait_seconds)
+        answer = self._answer
+        self._lock.release()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def _acquire(self, wait_seconds: float | None) -> None:
+        if not self._lock.acquire(timeout=-1 if wait_seconds is None else wait_seconds):
+            raise TimeoutError
+
+    def _renew(self) -> None:
+        try:
+            self._answer = self._read()
+        except BaseException as error:  # noqa: BLE001 - raised where it was asked for
+            self._answer = error
+        self._read_at = time.monotonic()
+        self._lock.release()
+
+
+class QueueCollector(Collector):
+    """For a registry of yours: ``registry.register(QueueCollector())``.
+
+    Args:
+        alias: of the database; None: that of the queue.
+        shared: reads the tables. None: on Django's connection of the caller.
+        wait_seconds: for how long to wait for it where another thread reads.
+    """
+
+    def __init__(
+        self, alias: str | None = None, *, shared: SharedReading | None = None, wait_seconds: float | None = None
+    ) -> None:
+        self._shared = shared or SharedReading(lambda: read_queues(alias))
+        self._wait_seconds = wait_seconds
+        self._is_away = False
+
+    def describe(self) -> list[Metric]:
+        """Name the metrics, so that a registry need not read the tables for that."""
+        return list(map(family, OF_TABLES))
+
+    def collect(self) -> Iterator[Metric]:
+        queues = None
+        try:
+            queues = self._shared.queues(wait_seconds=self._wait_seconds)
+        except (Error, TookTooLong, TimeoutError) as error:
+            if not self._is_away:
+                logger.warning("Metrics do without the tables: %s", one_line(error) or type(error).__name__)
+        self._is_away = queues is None
+        yield family(UP, [((), float(queues is not None))])
+        if queues is not None:
+            yield from of_queues(queues)
+
+
+def of_queues(queues: Sequence[QueueLine]) -> Iterator[Metric]:
+    """Tell how the queues stand."""
+    made = {name: family(name) for name in OF_TABLES if name is not UP}
+    for line in queues:
+        for status in STATUSES:
+            number = getattr(line, status)
+            made[JOBS].add_metric((line.name, status), number.value)
+            made[CAPPED].add_metric((line.name, status), float(number.is_short))
+        made[DEAD].add_metric((line.name,), line.dead.value)
+        made[CAPPED].add_metric((line.name, "dead"), float(line.dead.is_short))
+        made[OLDEST].add_metric((line.name,), line.oldest_seconds or 0.0)
+        made[PAUSED].add_metric((line.name,), float(line.is_paused))
+        made[WORKERS].add_metric((line.name,), line.workers)
+    yield from made.values()
+
+
+# One worker command
+
+OUTCOMES = {"succeeded": stats.SUCCEEDED, "failed": stats.FAILED, "lost": stats.LOST}
+COUNTERS = {RETRIES: stats.RETRIED, DIED: stats.DIED, STALE: stats.STALE, ENQUEUED: stats.ENQUEUED}
+SECONDS = {
+    WAIT: (stats.WAIT_SECONDS, stats.WAIT_BUCKETS, stats.RUN_BUCKETS),
+    RUN: (stats.RUN_SECONDS, stats.RUN_BUCKETS, stats.WIDTH),
+}
+DOES = {"claim": stats.CLAIM, "ack": stats.ACK, "both": stats.BOTH}
+SIZES_OF_CYCLES = {CLAIMED: stats.CLAIMED, ACKED: stats.ACKED}
+
+
+class WorkerCollector(Collector):
+    """Tells the figures of one command."""
+
+    def __init__(self, figures: Callable[[], CommandMetrics]) -> None:
+        self._figures = figures
+
+    def describe(self) -> list[Metric]:
+        return list(map(family, OF_WORKERS))
+
+    def collect(self) -> Iterator[Metric]:
+        figures = self._figures()
+        yield from counters(figures.sums)
+        yield from histograms(figures.sums)
+        yield from gauges(figures)
+
+
+def counters(sums: CounterSums) -> Iterator[Metric]:
+    """Tell what has become of attempts and jobs."""
+    attempts = family(ATTEMPTS)
+    for task, row in sums.rows.items():
+        for outcome, place in OUTCOMES.items():
+            attempts.add_metric((*task, outcome), row[place])
+    yield attempts
+    for name, place in COUNTERS.items():
+        yield family(name, ((task, row[place]) for task, row in sums.rows.items()))
+
+
+def histograms(sums: CounterSums) -> Iterator[Metric]:
+    """Tell how long it took, and how much was done at once."""
+    for name, (total, first, end) in SECONDS.items():
+        rows = sums.rows.items()
+        yield family(name, ((task, observed(BOUNDS, row[first:end]), row[total]) for task, row in rows))
+    yield family(CYCLES, (((does,), *_summed(BOUNDS, sums.histograms[which])) for does, which in DOES.items()))
+    for name, which in SIZES_OF_CYCLES.items():
+        yield family(name, [((), *_summed(SIZES, sums.histograms[which]))])
+
+
+def _summed(bounds: Sequence[float], histogram: Sequence[float]) -> tuple[list[tuple[str, float]], float]:
+    total, *counts = histogram
+    return observed(bounds, counts), total
+
+
+def gauges(figures: CommandMetrics) -> Iterator[Metric]:
+    """Tell what is at this moment."""
+    now = time.time()  # by the clock of this machine, as Prometheus wants it
+    yield family(PROCESSES, [((), figures.processes)])
+    yield family(SLOTS, [((), figures.slots)])
+    yield family(BUSY, [((), figures.busy)])
+    yield family(LAST_PASS, (((service,), round(now - age, 3)) for service, age in figures.pass_ages.items()))
+    yield family(BUILD, [((VERSION, django.get_version(), platform.python_version()), 1)])

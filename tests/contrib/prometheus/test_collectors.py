@@ -1,0 +1,157 @@
+"""Collectors: what they tell has the names, types and labels of the list, and all scrapes share a reading."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import OperationalError
+from prometheus_client import CollectorRegistry, generate_latest
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.contrib.prometheus import QueueCollector, collectors
+from django_pgqueue.contrib.prometheus.collectors import SharedReading, WorkerCollector, read_queues
+from django_pgqueue.contrib.prometheus.families import OF_TABLES, OF_WORKERS
+from django_pgqueue.insights import overview
+from django_pgqueue.insights.bounded import TookTooLong
+from django_pgqueue.insights.overview import QueueLine
+from django_pgqueue.jobs.stats import BOUNDS, RUN_BUCKETS, RUN_SECONDS, SUCCEEDED
+from django_pgqueue.models import Queue
+from django_pgqueue.worker.metrics import CommandCounters
+from tests.support.scraping import figures, must_lint, sheet_of
+from tests.support.waiting import PATIENCE_SECONDS
+
+
+@pytest.mark.django_db
+def test_everything_that_is_told_has_the_name_and_type_of_the_list():
+    """Whatever queues and tasks are called."""
+    made = CommandCounters()
+    row = made.made().row('"quoted"\n', "Aufgabe ü 🦆")
+    row[SUCCEEDED], row[RUN_SECONDS], row[RUN_BUCKETS + len(BOUNDS)] = 1, 10**6, 1
+    Queue.objects.create(name='back\\slash "x"')
+    both = (QueueCollector(), WorkerCollector(lambda: figures(made)))
+    sheet = sheet_of(*both)
+    assert sheet.kinds == {name.name: name.kind for name in (*OF_TABLES, *OF_WORKERS)}
+    assert sheet.of("pgqueue_run_seconds_bucket", queue='"quoted"\n', task="Aufgabe ü 🦆", le="+Inf") == 1
+    assert sheet.of("pgqueue_run_seconds_bucket", queue='"quoted"\n', task="Aufgabe ü 🦆", le="14400.0") == 0
+    assert sheet.of("pgqueue_workers", queue='back\\slash "x"') == 0
+    labels = {name.name: set(name.labels) for name in (*OF_TABLES, *OF_WORKERS)}
+    for family in (family for collector in both for family in collector.collect()):
+        for sample in family.samples:
+            assert sample.labels.keys() - {"le"} == labels[family.name]
+    registry = CollectorRegistry()
+    for collector in both:
+        registry.register(collector)
+    must_lint(generate_latest(registry).decode())
+
+
+@pytest.mark.django_db
+def test_number_that_is_a_lower_bound_says_so(monkeypatch):
+    monkeypatch.setattr(overview, "CAPS", (3,))
+    enqueue_many(app.noop, [()] * 5)
+    sheet = sheet_of(QueueCollector())
+    told = [sheet.of(name, queue="default", status="queued") for name in ("pgqueue_jobs", "pgqueue_jobs_capped")]
+    assert told == [3, 1]
+    assert sheet.of("pgqueue_jobs_capped", queue="default", status="running") == 0
+
+
+def test_registering_reads_no_table():
+    """Nor would a database be needed: a test without one fails if it is asked."""
+    CollectorRegistry(auto_describe=True).register(QueueCollector())
+
+
+@pytest.mark.django_db
+def test_look_is_stopped_in_time(settings, monkeypatch, sql):
+    settings.PGQUEUE = {"ADMIN_TIMEOUT_SECONDS": 0.05}
+    monkeypatch.setattr(overview, "living_workers", lambda _: sql("SELECT pg_sleep(60)"))
+    with pytest.raises(TookTooLong):
+        read_queues()
+
+
+# One look for all
+
+NOTHING: list[QueueLine] = []
+
+
+@pytest.fixture
+def long_seconds(monkeypatch):
+    """Let what a look has found be fresh for long, however slow the test is."""
+    monkeypatch.setattr(collectors, "FRESH_SECONDS", 3600.0)
+
+
+def test_callers_within_a_second_get_the_same_look(monkeypatch, long_seconds):
+    looks: list[int] = []
+    shared = SharedReading(lambda: looks.append(1) or NOTHING)
+    shared.queues()
+    shared.queues()
+    assert len(looks) == 1
+    monkeypatch.setattr(collectors, "FRESH_SECONDS", 0.0)
+    shared.queues()
+    assert len(looks) == 2
+
+
+def test_those_who_ask_during_a_look_wait_for_it(long_seconds):
+    looks, asked, go_on = [], threading.Barrier(9, timeout=PATIENCE_SECONDS), threading.Event()
+
+    def slow() -> list[QueueLine]:
+        looks.append(1)
+        go_on.wait(PATIENCE_SECONDS)
+        return NOTHING
+
+    def ask() -> list[QueueLine]:
+        asked.wait()
+        return shared.queues()
+
+    shared = SharedReading(slow)
+    with ThreadPoolExecutor(8) as threads:
+        answers = [threads.submit(ask) for _ in range(8)]
+        asked.wait()
+        go_on.set()
+        assert {id(answer.result(PATIENCE_SECONDS)) for answer in answers} == {id(NOTHING)}
+    assert len(looks) == 1
+
+
+def test_trouble_is_shared_too(long_seconds):
+    looks: list[int] = []
+
+    def failing() -> list[QueueLine]:
+        looks.append(1)
+        raise OperationalError("away")
+
+    shared = SharedReading(failing)
+    for _ in range(2):
+        with pytest.raises(OperationalError, match="away"):
+            shared.queues()
+    assert len(looks) == 1
+
+
+def test_no_caller_waits_for_longer_than_wanted_for_a_look_in_another_thread(long_seconds):
+    go_on = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def begin(looking) -> None:
+        threads.append(threading.Thread(target=looking))
+        threads[0].start()
+
+    shared = SharedReading(lambda: go_on.wait(PATIENCE_SECONDS) and NOTHING, begin)
+    with pytest.raises(TimeoutError):
+        shared.queues(wait_seconds=0.0)
+    go_on.set()
+    assert shared.queues(wait_seconds=PATIENCE_SECONDS) is NOTHING
+    threads[0].join(PATIENCE_SECONDS)
+    assert len(threads) == 1
+
+
+def test_reading_whose_thread_cannot_start_is_begun_again_by_the_next_caller():
+    begins = []
+
+    def begin(reading) -> None:
+        begins.append(reading)
+        if len(begins) == 1:
+            raise RuntimeError("can't start new thread")
+        reading()
+
+    shared = SharedReading(lambda: NOTHING, begin)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        shared.queues()
+    assert shared.queues() is NOTHING
