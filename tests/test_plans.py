@@ -398,22 +398,37 @@ RETURNING 1
 """
 
 
-@pytest.mark.parametrize("known", [0, 8])
-def test_pruning_reads_what_is_to_be_pruned_and_no_other_finished_job(queue, sql, known):
-    """With no statistics, or those of a day that had just begun: one row in each partition."""
+def scans_of_finished_jobs(nodes):
+    scans = [node for node in nodes if node.get("Relation Name", "").startswith("pgqueue_finished_jobs_")]
+    scans = [scan for scan in scans if scan["Node Type"] != "ModifyTable"]
+    assert {scan["Node Type"] for scan in scans} == {"Index Scan"}, json.dumps(nodes, indent=1)
+    return scans
+
+
+def finish_with_statistics_of_less(queue, sql, *, known, number, each):
+    """Finish jobs of eight days, when ANALYZE had last seen ``known``: 8 is the start of the day, a row in each."""
     if known:
         queue.rows(FINISHED, {"number": known, "each": 1})
         queue.autocommit().execute("ANALYZE pgqueue_finished_jobs")
         sql("DELETE FROM pgqueue_finished_jobs")
-    queue.rows(FINISHED, {"number": 16_000, "each": 100})
+    queue.rows(FINISHED, {"number": number, "each": each})
+
+
+@pytest.mark.parametrize("known, number, each", [(0, 16_000, 100), (8, 16_000, 100), (8, 8_000, 8)])
+def test_pruning_reads_what_is_to_be_pruned_and_no_other_finished_job(queue, sql, known, number, each):
+    finish_with_statistics_of_less(queue, sql, known=known, number=number, each=each)
     nodes = explain(queue, sized("prune_timed", 100), {})
     assert nodes[0]["Actual Rows"] == 100
-    scans = [node for node in nodes if node.get("Relation Name", "").startswith("pgqueue_finished_jobs_")]
-    scans = [scan for scan in scans if scan["Node Type"] != "ModifyTable"]
-    assert {scan["Node Type"] for scan in scans} == {"Index Scan"}, json.dumps(nodes, indent=1)
-    assert max(rows_read(scan) for scan in scans) <= 110
+    assert max(rows_read(scan) for scan in scans_of_finished_jobs(nodes)) <= 110
     root = explain(queue, statement("prunable"), {"days": 7, "stats_days": 7, "bulk_action_days": 30})[0]
     assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 50, json.dumps(root, indent=1)
+
+
+def test_purging_reads_the_jobs_it_is_given(queue, sql):
+    finish_with_statistics_of_less(queue, sql, known=8, number=8_000, each=8)
+    nodes = explain(queue, statement("purge_finished"), {"ids": list(range(1, 101))})
+    assert nodes[0]["Actual Rows"] == 100
+    assert max(rows_read(scan) for scan in scans_of_finished_jobs(nodes)) <= 100
 
 
 def test_pruning_dead_jobs_reads_no_more_than_it_removes(queue, sql):

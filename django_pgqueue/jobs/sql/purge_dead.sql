@@ -7,6 +7,5 @@ WITH target AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 )
 DELETE FROM pgqueue_dead_jobs AS dead
-USING target
-WHERE dead.id = target.id
+WHERE dead.id = ANY (ARRAY(SELECT target.id FROM target))
 RETURNING dead.id;

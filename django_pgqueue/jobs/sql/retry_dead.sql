@@ -41,8 +41,7 @@ retried AS (
 ),
 gone AS (
     DELETE FROM pgqueue_dead_jobs AS dead
-    USING retried
-    WHERE dead.id = retried.id
+    WHERE dead.id = ANY (ARRAY(SELECT retried.id FROM retried))
 )
 SELECT retried.id, retried.queue, retried.concurrency_key
 FROM retried;

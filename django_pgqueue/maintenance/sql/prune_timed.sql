@@ -1,6 +1,7 @@
--- Remove finished jobs that were to be kept for a time of their own, which is over. Called by pruner.prune_timed().
+-- Remove finished jobs that were to be kept for a time of their own, which is over. Called by pruner.delete_slice().
 -- Takes a bounded slice along pgqueue_finished_jobs_prune, in which no others stand, and steps over locked rows; then
--- finds each by the primary key of its partition. Returns their ids.
+-- finds them by the primary keys of the partitions of their days. As a condition, not as a join: that might read whole
+-- partitions, and look for each of their rows in the slice. Returns their ids.
 WITH due AS MATERIALIZED (
     SELECT finished.id, finished.finished_at
     FROM pgqueue_finished_jobs AS finished
@@ -10,6 +11,7 @@ WITH due AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 )
 DELETE FROM pgqueue_finished_jobs AS finished
-USING due
-WHERE finished.id = due.id AND finished.finished_at = due.finished_at
+WHERE
+    finished.id = ANY (ARRAY(SELECT due.id FROM due))
+    AND finished.finished_at BETWEEN (SELECT min(due.finished_at) FROM due) AND (SELECT max(due.finished_at) FROM due)
 RETURNING finished.id;
