@@ -414,7 +414,7 @@ def finish_with_statistics_of_less(queue, sql, *, known, number, each):
     queue.rows(FINISHED, {"number": number, "each": each})
 
 
-@pytest.mark.parametrize("known, number, each", [(0, 16_000, 100), (8, 16_000, 100), (8, 8_000, 8)])
+@pytest.mark.parametrize(("known", "number", "each"), [(0, 16_000, 100), (8, 16_000, 100), (8, 8_000, 8)])
 def test_pruning_reads_what_is_to_be_pruned_and_no_other_finished_job(queue, sql, known, number, each):
     finish_with_statistics_of_less(queue, sql, known=known, number=number, each=each)
     nodes = explain(queue, sized("prune_timed", 100), {})
