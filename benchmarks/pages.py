@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-APP = "/admin/django_pgqueue"
+APP = "/admin/pgqueue"
 
 BIG = ("pgqueue_jobs", "pgqueue_dead_jobs", "pgqueue_finished_jobs", "pgqueue_stats")
 """Tables, partitions of one by their beginning, of which no page may read all."""

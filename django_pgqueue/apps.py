@@ -17,6 +17,7 @@ class PgQueueConfig(AppConfig):
     """
 
     name = "django_pgqueue"
+    label = "pgqueue"
     verbose_name = _("Job queue")
     default_auto_field = "django.db.models.BigAutoField"
 

@@ -4,7 +4,7 @@ from django.db.models import Model
 
 from django_pgqueue.conf import conf
 
-APPS = {"django_pgqueue", "pgqueue_cutover"}
+APPS = {"pgqueue", "pgqueue_cutover"}
 
 
 class PgQueueRouter:

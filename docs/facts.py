@@ -119,7 +119,7 @@ def of_metrics(kind: str) -> Iterator[Row]:
 def of_tables() -> Iterator[Row]:
     """Yield the tables of the queue."""
     models_of: dict[str, list[str]] = {}
-    for model in apps.get_app_config("django_pgqueue").get_models():
+    for model in apps.get_app_config("pgqueue").get_models():
         models_of.setdefault(model._meta.db_table, []).append(model.__name__)
     for table, names in models_of.items():
         yield Row(f"[`{table}`](#{table})", {"model": listed(names)})

@@ -18,7 +18,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 IMAGES = Path(__file__).parent / "how-to" / "images"
-APP = "/admin/django_pgqueue"
+APP = "/admin/pgqueue"
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 
 SIZES = {"desktop": {"width": 1280, "height": 800}, "phone": {"width": 390, "height": 844}}

@@ -136,16 +136,16 @@ def test_queue_on_a_second_database_works_from_migration_to_enqueue():
 
     with override_settings(PGQUEUE={"DATABASE": "other"}, DATABASE_ROUTERS=[ROUTER]):
         # The migrations were recorded there while the queue was elsewhere, and made nothing.
-        call_command("migrate", "django_pgqueue", "zero", database="other", fake=True, verbosity=0)
-        call_command("migrate", "django_pgqueue", database="other", verbosity=0)
+        call_command("migrate", "pgqueue", "zero", database="other", fake=True, verbosity=0)
+        call_command("migrate", "pgqueue", database="other", verbosity=0)
         try:
             handle = app.record.enqueue("x")
             assert handle.database == "other"
             assert Job.objects.get(pk=handle.id)._state.db == "other"
         finally:
-            call_command("migrate", "django_pgqueue", "zero", database="other", verbosity=0)
+            call_command("migrate", "pgqueue", "zero", database="other", verbosity=0)
     assert "pgqueue_jobs" not in connections["other"].introspection.table_names()
-    call_command("migrate", "django_pgqueue", database="other", verbosity=0)
+    call_command("migrate", "pgqueue", database="other", verbosity=0)
 
 
 def lacking() -> dict[str, str]:
@@ -160,7 +160,7 @@ def lacking() -> dict[str, str]:
     [
         ("DROP INDEX pgqueue_jobs_claim", "pgqueue.W007", 'CREATE INDEX CONCURRENTLY "pgqueue_jobs_claim"'),
         ("ALTER TABLE pgqueue_jobs DROP CONSTRAINT pgqueue_jobs_names", "pgqueue.W007", "ADD CONSTRAINT"),
-        ("DROP FUNCTION pgqueue_enqueue", "pgqueue.W007", "sqlmigrate django_pgqueue 0001_initial"),
+        ("DROP FUNCTION pgqueue_enqueue", "pgqueue.W007", "sqlmigrate pgqueue 0001_initial"),
         ("ALTER TABLE pgqueue_workers DROP COLUMN memory_bytes", "pgqueue.W007", "pgqueue_workers.memory_bytes"),
         ("ALTER TABLE pgqueue_jobs RESET (fillfactor)", "pgqueue.W009", "SET (fillfactor = 50);"),
     ],
@@ -185,7 +185,7 @@ def test_missing_partition_is_told(sql):
 def test_what_comes_with_a_migration_is_not_told_before_it_is_applied(sql):
     """As by ``migrate`` itself, which runs these checks first."""
     sql("ALTER TABLE pgqueue_workers DROP COLUMN memory_bytes")
-    sql("DELETE FROM django_migrations WHERE app = 'django_pgqueue' AND name = '0001_initial'")
+    sql("DELETE FROM django_migrations WHERE app = 'pgqueue' AND name = '0001_initial'")
     assert lacking() == {}
 
 

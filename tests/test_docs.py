@@ -127,9 +127,7 @@ def generated(name: str) -> list[list[str]]:
 
 
 def test_columns_of_every_table_are_on_a_page():
-    ours = [
-        model for label in ("django_pgqueue", "pgqueue_cutover") for model in apps.get_app_config(label).get_models()
-    ]
+    ours = [model for label in ("pgqueue", "pgqueue_cutover") for model in apps.get_app_config(label).get_models()]
     assert {words[0] for words in generated("columns")} == {model._meta.db_table for model in ours}
 
 

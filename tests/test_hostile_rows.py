@@ -186,7 +186,7 @@ def look_at_everything(client) -> None:
             addresses.append(f"{name}/?{urlencode({'q': one.task, 'queue': one.queue})}")
     addresses += [f"queue/{quote(name)}/change/" for name in Queue.objects.values_list("name", flat=True)]
     for address in dict.fromkeys(addresses):
-        answer = client.get(f"/admin/django_pgqueue/{address}", follow=True)
+        answer = client.get(f"/admin/pgqueue/{address}", follow=True)
         assert answer.status_code < 500, address
 
 

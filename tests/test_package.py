@@ -76,7 +76,7 @@ def test_wheel_has_what_is_no_python(wheel):
     for name in (
         "py.typed",
         "jobs/sql/claim.sql",
-        "templates/admin/django_pgqueue/overview.html",
+        "templates/admin/pgqueue/overview.html",
         "static/django_pgqueue/admin.css",
         "static/django_pgqueue/uplot/LICENSE",
     ):

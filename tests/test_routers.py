@@ -14,6 +14,6 @@ def test_router_sends_models_and_migrations_to_the_queue_database():
     with override_settings(PGQUEUE={"DATABASE": "other"}):
         assert (router.db_for_read(Job), router.db_for_write(Job)) == ("other", "other")
         assert router.db_for_read(User) is None
-        assert router.allow_migrate("other", "django_pgqueue") is True
-        assert router.allow_migrate("default", "django_pgqueue") is False
+        assert router.allow_migrate("other", "pgqueue") is True
+        assert router.allow_migrate("default", "pgqueue") is False
         assert router.allow_migrate("default", "auth") is None

@@ -27,7 +27,7 @@ from tests.support.schedules import make
 from tests.support.stats_command import told
 from tests.support.worker_rows import forget_others
 
-ADMIN = "/admin/django_pgqueue/"
+ADMIN = "/admin/pgqueue/"
 WHAT_TO_DO = (
     "Words were marked, changed or removed. Run `make messages`, translate what it names in {path}, and run it again: "
     "see Translations in CONTRIBUTING.md."

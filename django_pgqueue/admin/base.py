@@ -104,7 +104,7 @@ class QueueAdminBase(admin.ModelAdmin):  # type: ignore[type-arg]
             **context,
         }
         request.current_app = self.admin_site.name
-        return TemplateResponse(request, f"admin/django_pgqueue/{template}.html", context)
+        return TemplateResponse(request, f"admin/pgqueue/{template}.html", context)
 
     def too_long(self, request: HttpRequest) -> HttpResponse:
         if not self.has_view_permission(request):

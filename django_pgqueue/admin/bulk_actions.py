@@ -42,8 +42,8 @@ class BulkActionAdmin(ReadOnlyAdmin, QueueAdminBase):
     ordering = ("-id",)
     list_per_page = list_max_show_all = 50
     actions = None
-    change_list_template = "admin/django_pgqueue/bulk_actions.html"
-    change_form_template = "admin/django_pgqueue/bulk_action.html"
+    change_list_template = "admin/pgqueue/bulk_actions.html"
+    change_form_template = "admin/pgqueue/bulk_action.html"
 
     created = column_of("created_at", gettext_lazy("asked for"), moment)
 
@@ -117,7 +117,7 @@ class BulkActionAdmin(ReadOnlyAdmin, QueueAdminBase):
     @admin.display(description=gettext_lazy("progress"))
     def progress(self, bulk_action: BulkAction) -> str:
         context = {"bar": progress_bar(bulk_action), "bulk_action": bulk_action}
-        return render_to_string("admin/django_pgqueue/progress.html", context)
+        return render_to_string("admin/pgqueue/progress.html", context)
 
     @admin.display(description=gettext_lazy("state"))
     def state(self, bulk_action: BulkAction) -> str:

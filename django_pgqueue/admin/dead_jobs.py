@@ -56,7 +56,7 @@ class DeadJobAdmin(JobsAdmin):
     lookups = ("reason", "queue", "task", "cause")
     ordering = ("-died_at", "-id")
     list_display = ("id", "task_and_error", "died", "reason_label", "queue", "attempts_of")
-    change_list_template = "admin/django_pgqueue/deadjob/change_list.html"
+    change_list_template = "admin/pgqueue/deadjob/change_list.html"
     list_filter = (ReasonFilter, DeadQueueFilter, DeadTaskFilter, ErrorGroupFilter)
     search_help_text = HELP
     fieldsets = (

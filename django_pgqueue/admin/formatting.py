@@ -55,7 +55,7 @@ def pretty_json(value: Any) -> str:
 def history(errors: Any) -> str:
     """Show what went wrong in each attempt, the newest first, tracebacks folded."""
     entries = [_entry(entry) for entry in reversed(entries_of(errors))]
-    return render_to_string("admin/django_pgqueue/history.html", {"entries": entries})
+    return render_to_string("admin/pgqueue/history.html", {"entries": entries})
 
 
 def one_line(entry: Any) -> str:

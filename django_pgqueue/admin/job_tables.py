@@ -48,7 +48,7 @@ OPTIONS = folded(
 class JobsAdmin(ReadOnlyAdmin, ActionsAdmin):
     heavy: tuple[str, ...] = ("args", "kwargs", "metadata", "progress", "errors")
     takes_all = True
-    change_form_template = "admin/django_pgqueue/job.html"
+    change_form_template = "admin/pgqueue/job.html"
 
     attempts_of = live_column("attempts", _("attempts"), lambda job: f"{job.attempts}/{job.max_attempts}")
     enqueued_time = moment_of("enqueued_at", _("enqueued at"))

@@ -12,7 +12,7 @@ from django.utils.http import urlencode
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
-APP = "django_pgqueue"
+APP = "pgqueue"
 
 
 class Links:
@@ -60,4 +60,4 @@ def crumbs(site: AdminSite, opts: Any, *trail: tuple[Any, str]) -> str:
         *trail,
     )
     context = {"steps": steps[:-1], "here": steps[-1][0], "are_listed": ARE_LISTED}
-    return render_to_string("admin/django_pgqueue/crumbs.html", context)
+    return render_to_string("admin/pgqueue/crumbs.html", context)

@@ -63,8 +63,8 @@ class WorkerAdmin(ReadOnlyAdmin, ActionsAdmin):
     ordering = ("host", "name", "pid", "id")
     fieldsets = ((None, {"fields": FACTS}), folded(_("Process"), *PROCESS))
     readonly_fields = (*FACTS, *PROCESS)
-    change_list_template = "admin/django_pgqueue/worker/change_list.html"
-    change_form_template = "admin/django_pgqueue/worker/change_form.html"
+    change_list_template = "admin/pgqueue/worker/change_list.html"
+    change_form_template = "admin/pgqueue/worker/change_form.html"
 
     state = live_column("state", _("state"), lambda worker: _state(worker.standing))
     lease = live_column("lease", _("lease"), lambda worker: _lease(worker.standing))

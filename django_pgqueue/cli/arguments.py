@@ -316,5 +316,5 @@ def check_database(alias: str | None = None) -> None:
         name = connection.settings_dict["NAME"]
         raise CommandError(
             f"There is no table pgqueue_jobs in {name!r} (alias {alias!r}). "
-            f"Run: manage.py migrate django_pgqueue --database {alias}"
+            f"Run: manage.py migrate pgqueue --database {alias}"
         )

@@ -155,7 +155,7 @@ class CallerConnection:
                 return rows
         except ProgrammingError as error:
             if is_of_another_schema(error):
-                error.add_note(f"Run: manage.py migrate django_pgqueue --database {self.alias}")
+                error.add_note(f"Run: manage.py migrate pgqueue --database {self.alias}")
             raise
 
     def rows_or_undo(self, sql: str, parameters: Parameters, *, number: int) -> list[Row]:

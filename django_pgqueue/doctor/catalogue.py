@@ -16,7 +16,7 @@ from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.models import FinishedJob
 
-APP = "django_pgqueue"
+APP = "pgqueue"
 
 FUNCTIONS = {"pgqueue_enqueue": "0001_initial", "pgqueue_turns": "0001_initial"}  # the migration that last made each
 

@@ -21,12 +21,12 @@ def migrations(view: View) -> Iterator[Finding]:
         name="migrations-missing",
         level=Level.ERROR,
         what=ngettext(
-            "%(number)s migration of django_pgqueue is not applied: %(names)s.",
-            "%(number)s migrations of django_pgqueue are not applied: %(names)s.",
+            "%(number)s migration of pgqueue is not applied: %(names)s.",
+            "%(number)s migrations of pgqueue are not applied: %(names)s.",
             len(view.unapplied),
         )
         % {"number": len(view.unapplied), "names": named(view.unapplied)},
-        remedy=_("Before workers of this code start, run manage.py migrate django_pgqueue --database %(alias)s.")
+        remedy=_("Before workers of this code start, run manage.py migrate pgqueue --database %(alias)s.")
         % {"alias": view.alias},
         facts={"migrations": view.unapplied},
     )
@@ -44,7 +44,7 @@ def columns(view: View) -> Iterator[Finding]:
         what=_("Tables or columns are missing, although all migrations are noted as applied: %(names)s.")
         % {"names": named(names)},
         remedy=_(
-            "They were removed, or a migration was faked. Restore them; manage.py sqlmigrate django_pgqueue "
+            "They were removed, or a migration was faked. Restore them; manage.py sqlmigrate pgqueue "
             "shows how each migration makes them."
         ),
         facts={"missing": names},
@@ -119,7 +119,7 @@ def functions(view: View) -> Iterator[Finding]:
         what=ngettext("A function is missing: %(names)s().", "Functions are missing: %(names)s().", len(missing))
         % {"names": "(), ".join(missing)},
         remedy=_("Run the CREATE FUNCTION that this prints: %(commands)s")
-        % {"commands": "; ".join(f"manage.py sqlmigrate django_pgqueue {migration}" for migration in made_by)},
+        % {"commands": "; ".join(f"manage.py sqlmigrate pgqueue {migration}" for migration in made_by)},
         facts={"functions": missing},
     )
 

@@ -667,7 +667,7 @@ class Migration(QueueMigration):
                 "indexes": [],
                 "constraints": [],
             },
-            bases=("django_pgqueue.stat",),
+            bases=("pgqueue.stat",),
         ),
         migrations.CreateModel(
             name="BulkAction",

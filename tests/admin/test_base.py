@@ -16,7 +16,7 @@ from django_pgqueue.models import Job, Schedule, Worker
 from tests.support.admin_jobs import DEAD, JOBS
 from tests.support.staff import user_with
 
-LISTS = [made for made in admin.site._registry.values() if made.opts.app_label == "django_pgqueue"]
+LISTS = [made for made in admin.site._registry.values() if made.opts.app_label == "pgqueue"]
 LISTS = [made for made in LISTS if made.opts.model_name != "overview"]  # a page, whatever its address asks for
 KINDS = ("startswith", "regex", "contains", "gt", "isnull", "password__startswith", "0__gt")
 
@@ -73,7 +73,7 @@ def test_statement_that_takes_long_is_told_from_one_that_fails(db, patience):
         f"{JOBS}1/history/",
         DEAD,
         f"{DEAD}1/change/",
-        "/admin/django_pgqueue/queue/",
+        "/admin/pgqueue/queue/",
     ],
 )
 def test_page_that_takes_long_says_what_helps(admin_client, patience, locked, settings, url):
@@ -138,7 +138,7 @@ def test_time_limit_that_cannot_be_is_found_by_check(settings, value):
     ],
 )
 def test_each_list_has_its_name_as_title(admin_client, model, title):
-    assert f"<title>{title} |" in admin_client.get(f"/admin/django_pgqueue/{model}/").content.decode()
+    assert f"<title>{title} |" in admin_client.get(f"/admin/pgqueue/{model}/").content.decode()
 
 
 def test_hidden_argument_of_a_schedule_cannot_be_guessed_letter_by_letter(db):
@@ -146,7 +146,7 @@ def test_hidden_argument_of_a_schedule_cannot_be_guessed_letter_by_letter(db):
     Schedule.objects.create(name="nightly", every_seconds=60, next_at="2030-01-01 00:00Z", **given)
     client = user_with("view_schedule")
     for letter in "hx":
-        answer = client.get(f"/admin/django_pgqueue/schedule/?kwargs__password__startswith={letter}")
+        answer = client.get(f"/admin/pgqueue/schedule/?kwargs__password__startswith={letter}")
         assert answer.status_code == 400
 
 
@@ -159,7 +159,7 @@ def test_address_bar_compares_no_column_but_those_that_the_list_offers(made):
     for field in made.opts.fields:
         for lookup in (field.name, *(f"{field.name}__{kind}" for kind in KINDS)):
             allowed = lookup in getattr(made, "lookups", ())
-            request = RequestFactory().get(f"/admin/django_pgqueue/{made.opts.model_name}/", {lookup: "1"})
+            request = RequestFactory().get(f"/admin/pgqueue/{made.opts.model_name}/", {lookup: "1"})
             request.user = user
             try:
                 answer = made.changelist_view(request)

@@ -13,7 +13,7 @@ from tests.support.staff import user_with
 
 pytestmark = pytest.mark.django_db
 
-PAGE = "/admin/django_pgqueue/overview/"
+PAGE = "/admin/pgqueue/overview/"
 
 
 @pytest.fixture

@@ -37,8 +37,8 @@ def test_pages_need_the_permission_to_view():
 def test_queue_on_another_database_is_browsed_and_changed_there(staff, settings):
     settings.PGQUEUE = {"DATABASE": "other"}
     settings.DATABASE_ROUTERS = ["django_pgqueue.routers.PgQueueRouter"]
-    call_command("migrate", "django_pgqueue", "zero", database="other", fake=True, verbosity=0)
-    call_command("migrate", "django_pgqueue", database="other", verbosity=0)
+    call_command("migrate", "pgqueue", "zero", database="other", fake=True, verbosity=0)
+    call_command("migrate", "pgqueue", database="other", verbosity=0)
     job_id = queued()
     assert "1 job" in staff.get(JOBS).content.decode()
     assert "1 job was killed." in messages_of(confirm(staff, f"{JOBS}kill/", job_id))[0]

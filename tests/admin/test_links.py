@@ -36,7 +36,7 @@ def test_every_link_leads_somewhere(admin_client, sql):
     Queue.objects.create(name="m&il")
     minute = timezone.now().replace(second=0, microsecond=0) - dt.timedelta(minutes=2)
     Stat.objects.create(minute=minute, queue="m&il", task="t", failed=20)
-    page = admin_client.get("/admin/django_pgqueue/overview/").content.decode()
+    page = admin_client.get("/admin/pgqueue/overview/").content.decode()
     assert page.count("/deadjob/causes/") == 2
     main = page[page.index('<div id="content-main">') :]
     addresses = sorted({html.unescape(address) for address in re.findall(r'href="(/[^"]*)"', main)})
@@ -54,20 +54,18 @@ def links_of(*codenames: str) -> Links:
 
 def test_link_to_what_the_user_may_not_see_is_none():
     links = links_of("view_job", "change_schedule")
-    assert links.to_list("job") == "/admin/django_pgqueue/job/"
-    assert links.to_row("job", 17) == "/admin/django_pgqueue/job/17/change/"
-    assert links.to_row("schedule", 3) == "/admin/django_pgqueue/schedule/3/change/"
+    assert links.to_list("job") == "/admin/pgqueue/job/"
+    assert links.to_row("job", 17) == "/admin/pgqueue/job/17/change/"
+    assert links.to_row("schedule", 3) == "/admin/pgqueue/schedule/3/change/"
     assert links.to_list("deadjob") == links.to_row("deadjob", 17) == links.to_causes() == links.to_list("queue") == ""
 
 
 def test_link_to_a_list_has_the_filters_that_say_something():
     links = links_of("view_job", "view_deadjob")
-    assert (
-        links.to_list("job", status="queued", queue="m&il") == "/admin/django_pgqueue/job/?status=queued&queue=m%26il"
-    )
-    assert links.to_list("job", status="queued", queue="") == "/admin/django_pgqueue/job/?status=queued"
-    assert links.to_list("deadjob", queue="", cause=None) == "/admin/django_pgqueue/deadjob/"
-    assert links.to_list("deadjob", cause=0) == "/admin/django_pgqueue/deadjob/?cause=0"
+    assert links.to_list("job", status="queued", queue="m&il") == "/admin/pgqueue/job/?status=queued&queue=m%26il"
+    assert links.to_list("job", status="queued", queue="") == "/admin/pgqueue/job/?status=queued"
+    assert links.to_list("deadjob", queue="", cause=None) == "/admin/pgqueue/deadjob/"
+    assert links.to_list("deadjob", cause=0) == "/admin/pgqueue/deadjob/?cause=0"
 
 
 @pytest.mark.parametrize("name", [ODD, "shard_5F"])

@@ -16,7 +16,7 @@ from tests.support.worker_rows import forget_counters, worker
 
 pytestmark = pytest.mark.django_db
 
-PAGE = "/admin/django_pgqueue/overview/"
+PAGE = "/admin/pgqueue/overview/"
 
 
 @pytest.fixture
@@ -38,9 +38,9 @@ def test_share_of_failures_is_a_number_that_people_read(viewer, sql, failed, suc
 
 def test_finding_says_what_its_link_shows(viewer):
     staff = user_with("view_overview", "view_worker", "view_queue")
-    assert '<a href="/admin/django_pgqueue/worker/">Show workers<span' in staff.get(PAGE).content.decode()
+    assert '<a href="/admin/pgqueue/worker/">Show workers<span' in staff.get(PAGE).content.decode()
     app.noop.enqueue()
-    assert '<a href="/admin/django_pgqueue/queue/default/change/">Show queue<span' in staff.get(PAGE).content.decode()
+    assert '<a href="/admin/pgqueue/queue/default/change/">Show queue<span' in staff.get(PAGE).content.decode()
     assert "Show workers" not in viewer.get(PAGE).content.decode()
 
 
@@ -86,7 +86,7 @@ def test_pages_are_shown_where_time_zones_are_off(admin_client, settings, sql):
     assert "schedules-late" in [row["finding"].name for row in overview.context["findings"]]
     assert [values for _time, values in overview.context["charts"][0].rows()] == [["5", "0"]]
     for path in ("queue/", "queue/mail/change/", "schedule/", f"schedule/{schedule.pk}/change/"):
-        assert admin_client.get(f"/admin/django_pgqueue/{path}").status_code == 200
+        assert admin_client.get(f"/admin/pgqueue/{path}").status_code == 200
 
 
 @pytest.mark.django_db(transaction=True)

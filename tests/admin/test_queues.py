@@ -85,7 +85,7 @@ def test_list_shows_how_queues_get_on_and_where_their_jobs_are(queues, sql):
     staff = user_with("view_queue", "view_job", "view_deadjob", "view_worker")
     for page in (staff.get(QUEUES), staff.get(f"{QUEUES}mail/change/")):
         shown = dict(re.findall(r'<div data-pgqueue-live="mail (\w+)">(.*?)</div>', page.content.decode()))
-        assert shown["queued"] == '<a href="/admin/django_pgqueue/job/?status=queued&amp;queue=mail">30</a>'
+        assert shown["queued"] == '<a href="/admin/pgqueue/job/?status=queued&amp;queue=mail">30</a>'
         assert [shown[name] for name in ("empty_in", "wait", "dead")] == ["10 min", "4 min 48 s", "0"]
         assert re.fullmatch(r"1\d min( \d+ s)?", shown["oldest"])  # it grows while the page is made
         assert re.sub("<.*?>", "", shown["workers"]) == "1"
@@ -137,7 +137,7 @@ def test_list_of_queues_is_not_asked_for_a_name_that_cannot_be(viewer):
 def test_queue_that_may_be_paused_but_not_seen_is_neither_shown_nor_limited(db):
     Queue.objects.create(name="mail")
     client = user_with("pause_queue")
-    address = "/admin/django_pgqueue/queue/mail/change/"
+    address = "/admin/pgqueue/queue/mail/change/"
     assert client.get(address).status_code == 403
     given = {"max_running": 1, "rate_limit": "", "rate_period_seconds": "", "rate_burst": ""}
     assert client.post(address, given).status_code == 403

@@ -21,8 +21,8 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.django_db
 
-DEAD = "/admin/django_pgqueue/deadjob/"
-JOBS = "/admin/django_pgqueue/job/"
+DEAD = "/admin/pgqueue/deadjob/"
+JOBS = "/admin/pgqueue/job/"
 
 
 def client_with(*codenames: str) -> Client:

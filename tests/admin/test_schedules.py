@@ -79,8 +79,8 @@ def test_page_shows_what_became_of_the_latest_jobs(with_runs):
     table = text[text.index('data-pgqueue-live="runs"') :]
     ids = re.findall(r'<th scope="row">(?:<a href="[^"]*">)?(\d+)', table)
     assert ids == ["1000", "40", *map(str, range(30, 12, -1))]
-    assert '<a href="/admin/django_pgqueue/job/1000/change/">1000</a>' in table
-    assert '<a href="/admin/django_pgqueue/deadjob/40/change/">40</a>' in table
+    assert '<a href="/admin/pgqueue/job/1000/change/">1000</a>' in table
+    assert '<a href="/admin/pgqueue/deadjob/40/change/">40</a>' in table
     assert "exhausted" in table
     assert "&lt;b&gt;Bad" in table
     assert "secret" not in table

@@ -16,7 +16,7 @@ from tests.support.worker_rows import register
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-WORKERS = "/admin/django_pgqueue/worker/"
+WORKERS = "/admin/pgqueue/worker/"
 ODD = "<script>alert(1)</script>"
 
 
@@ -90,7 +90,7 @@ def test_page_of_a_worker_lists_its_jobs_with_links_for_those_who_may_see_them(q
     mine = list(Job.objects.filter(worker_id=one).values_list("id", flat=True))
     assert len(mine) == 2
     for job_id in ids:
-        assert (f'href="/admin/django_pgqueue/job/{job_id}/change/"' in page.content.decode()) is (job_id in mine)
+        assert (f'href="/admin/pgqueue/job/{job_id}/change/"' in page.content.decode()) is (job_id in mine)
     assert "Together with process 22." in words(page)
 
 

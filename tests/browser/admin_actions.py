@@ -2,7 +2,7 @@
 
 import re
 
-APP = "/admin/django_pgqueue/"
+APP = "/admin/pgqueue/"
 
 
 def press(page, name: str) -> None:

@@ -112,7 +112,7 @@ def staff_with(live_server):
 
     def make(*codenames: str, name: str = "ann") -> User:
         user = User.objects.create_user(name, is_staff=True)
-        chosen = Permission.objects.filter(content_type__app_label="django_pgqueue", codename__in=codenames)
+        chosen = Permission.objects.filter(content_type__app_label="pgqueue", codename__in=codenames)
         assert {permission.codename for permission in chosen} == set(codenames)
         user.user_permissions.set(chosen)
         return user

@@ -14,7 +14,7 @@ from django_pgqueue.jobs.actions import kill, run_now
 from django_pgqueue.models import Queue, Stat
 from tests.support.waiting import eventually
 
-OVERVIEW = "/admin/django_pgqueue/overview/"
+OVERVIEW = "/admin/pgqueue/overview/"
 QUEUED = ".pgqueue-tiles > div:first-child dd"
 EVERY_2_S = "localStorage.setItem('pgqueue.live', '2')"
 DRAWN = "document.querySelector('[data-pgqueue-chart=hour-throughput] canvas').toDataURL()"
@@ -56,7 +56,7 @@ def test_cells_of_a_list_follow_while_a_row_is_ticked_and_a_field_is_edited(tab_
     Queue.objects.create(name="mail")
     tab = tab_of(superuser)
     tab.page.add_init_script(EVERY_2_S)
-    page = tab.open("/admin/django_pgqueue/queue/")
+    page = tab.open("/admin/pgqueue/queue/")
     page.locator("tr input.action-select").check()
     page.locator("#searchbar").fill("half a wo")
     enqueue_many(app.noop.using(queue="mail"), [()] * 3)
@@ -71,7 +71,7 @@ def test_list_of_jobs_strikes_out_what_has_left_and_offers_what_is_new(tab_of, s
     first, second = (app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id for _ in range(2))
     tab = tab_of(superuser)
     tab.page.add_init_script(EVERY_2_S)
-    page = tab.open("/admin/django_pgqueue/job/")
+    page = tab.open("/admin/pgqueue/job/")
     kill([first], by="eve")
     expect(page.locator("tr:has(.pgqueue-gone)")).to_have_count(1)
     expect(page.locator("tr:has(.pgqueue-gone) .field-id")).to_contain_text(str(first))
@@ -89,7 +89,7 @@ def test_page_of_a_job_follows_it_to_the_dead_jobs(tab_of, superuser, expect):
     job_id = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
     tab = tab_of(superuser)
     tab.page.add_init_script(EVERY_2_S)
-    page = tab.open(f"/admin/django_pgqueue/job/{job_id}/change/")
+    page = tab.open(f"/admin/pgqueue/job/{job_id}/change/")
     kill([job_id], by="eve")
     expect(page).to_have_url(re.compile(f"/deadjob/{job_id}/change/"))
 

@@ -18,7 +18,7 @@ from tests.support.schedules import make
 from tests.support.worker_rows import worker
 
 ADMIN = "/admin/"
-APP = f"{ADMIN}django_pgqueue/"
+APP = f"{ADMIN}pgqueue/"
 
 
 @pytest.fixture

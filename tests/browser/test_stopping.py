@@ -7,7 +7,7 @@ from django_pgqueue import enqueue_many, kill
 from django_pgqueue.models import BulkAction, Job
 from tests.support.waiting import eventually
 
-APP = "/admin/django_pgqueue/"
+APP = "/admin/pgqueue/"
 
 
 @pytest.fixture

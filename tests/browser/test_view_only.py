@@ -100,7 +100,7 @@ def posts(rows) -> list[tuple[str, dict]]:
         fields = {**SENT, "ids": str(key), "_selected_action": str(key)}
         found += [(address(url.name, key), fields) for url in admin.get_urls() if url.name]
         actions = [name if isinstance(name, str) else name.__name__ for name in admin.actions or ()]
-        listed = address(f"django_pgqueue_{model._meta.model_name}_changelist", key)
+        listed = address(f"pgqueue_{model._meta.model_name}_changelist", key)
         found += [(listed, {**fields, "action": name, "select_across": all_}) for name in actions for all_ in "01"]
     return found
 

@@ -139,7 +139,7 @@ def test_missing_tables_are_said_with_what_to_do(transactional_db):
         cursor.execute("CREATE SCHEMA empty")
         cursor.execute("SET search_path = empty")
     try:
-        with pytest.raises(CommandError, match=r"Run: manage\.py migrate django_pgqueue --database default"):
+        with pytest.raises(CommandError, match=r"Run: manage\.py migrate pgqueue --database default"):
             run()
     finally:
         with connection.cursor() as cursor:

@@ -75,6 +75,6 @@ def test_part_that_is_missing_is_made_again_by_its_statements(drop, kind, name, 
 def test_migration_that_was_not_applied_is_named(sql):
     assert unapplied("default") == []
     with transaction.atomic():
-        sql("DELETE FROM django_migrations WHERE app = 'django_pgqueue' AND name = '0001_initial'")
+        sql("DELETE FROM django_migrations WHERE app = 'pgqueue' AND name = '0001_initial'")
         assert unapplied("default") == ["0001_initial"]
         transaction.set_rollback(True)

@@ -43,7 +43,7 @@ def made_due_again(sql, _finding) -> None:
 
 
 def forget_migration(sql) -> None:
-    sql("DELETE FROM django_migrations WHERE app = 'django_pgqueue' AND name = '0001_initial'")
+    sql("DELETE FROM django_migrations WHERE app = 'pgqueue' AND name = '0001_initial'")
 
 
 FAULTS: dict[str, Fault] = {
@@ -113,7 +113,7 @@ FAULTS: dict[str, Fault] = {
     "migration that was not applied": (
         "migrations-missing",
         forget_migration,
-        "INSERT INTO django_migrations (app, name, applied) VALUES ('django_pgqueue', '0001_initial', now())",
+        "INSERT INTO django_migrations (app, name, applied) VALUES ('pgqueue', '0001_initial', now())",
         1,
     ),
 }

@@ -103,7 +103,7 @@ def test_bad_input_inserts_nothing():
 def test_enqueue_before_the_migration_says_what_to_run(options):
     with pytest.raises(ProgrammingError, match="does not exist") as caught:
         app.noop.using(database="other", **options).enqueue()
-    assert caught.value.__notes__ == ["Run: manage.py migrate django_pgqueue --database other"]
+    assert caught.value.__notes__ == ["Run: manage.py migrate pgqueue --database other"]
 
 
 def test_queue_on_another_vendor_is_a_clear_error(settings):

@@ -222,7 +222,7 @@ def test_admin_shows_a_job_without_what_is_sensitive(admin_client: Client):
     )
     strange = Job.objects.create(task="unknown.task", args=["hunter2"], kwargs={"a": "chocolate"})
     for url in (f"job/{live.pk}", f"deadjob/{dead.pk}", f"job/{strange.pk}"):
-        page = admin_client.get(f"/admin/django_pgqueue/{url}/change/").content.decode()
+        page = admin_client.get(f"/admin/pgqueue/{url}/change/").content.decode()
         assert "hunter2" not in page
         assert "chocolate" not in page
         assert REDACTED in page

@@ -51,18 +51,18 @@ def test_all_tables_are_there():
 @pytest.mark.django_db(transaction=True)
 def test_migrating_down_and_up_again_gives_the_same_schema():
     before = describe()
-    call_command("migrate", "django_pgqueue", "zero", verbosity=0)
+    call_command("migrate", "pgqueue", "zero", verbosity=0)
     try:
         assert tables() == {CUTOVER}
     finally:
-        call_command("migrate", "django_pgqueue", verbosity=0)
+        call_command("migrate", "pgqueue", verbosity=0)
     assert describe() == before
 
 
 @pytest.mark.django_db
 def test_sqlmigrate_prints_what_is_run():
     printed = StringIO()
-    call_command("sqlmigrate", "django_pgqueue", "0001", stdout=printed)
+    call_command("sqlmigrate", "pgqueue", "0001", stdout=printed)
     files = [*(Path(migrations.__file__).parent / "sql").iterdir()]
     assert len(files) > 4
     for file in files:
@@ -89,8 +89,8 @@ def test_other_databases_are_left_alone():
 
 @pytest.mark.django_db(databases=["default", "lite"], transaction=True)
 def test_other_databases_migrate_down_and_up():
-    call_command("migrate", "django_pgqueue", "zero", database="lite", verbosity=0)
-    call_command("migrate", "django_pgqueue", database="lite", verbosity=0)
+    call_command("migrate", "pgqueue", "zero", database="lite", verbosity=0)
+    call_command("migrate", "pgqueue", database="lite", verbosity=0)
     assert tables("lite") == set()
     assert tables() == {*TABLES, CUTOVER}
 

@@ -29,7 +29,7 @@ def cluster(transactional_db, settings) -> Iterator[Cluster]:
         stack.callback(made.stop)
         made.start()
         stack.enter_context(lead(ALIAS, made))
-        call_command("migrate", "django_pgqueue", database=ALIAS, verbosity=0)
+        call_command("migrate", "pgqueue", database=ALIAS, verbosity=0)
         call_command("migrate", "app", database=ALIAS, verbosity=0)
         yield made
 

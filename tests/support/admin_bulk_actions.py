@@ -6,7 +6,7 @@ import re
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill
 
-BULK_ACTIONS = "/admin/django_pgqueue/bulkaction/"
+BULK_ACTIONS = "/admin/pgqueue/bulkaction/"
 VIEWER = ("view_job", "view_deadjob", "view_finishedjob", "view_bulkaction")
 STAFF = (
     *("view_job", "view_deadjob", "view_bulkaction", "run_job", "kill_job", "retry_deadjob", "delete_deadjob"),

@@ -9,9 +9,9 @@ import tests.app.tasks as app
 from django_pgqueue.jobs.actions import kill
 from django_pgqueue.models import DeadJob, Job, Worker
 
-JOBS = "/admin/django_pgqueue/job/"
-DEAD = "/admin/django_pgqueue/deadjob/"
-FINISHED = "/admin/django_pgqueue/finishedjob/"
+JOBS = "/admin/pgqueue/job/"
+DEAD = "/admin/pgqueue/deadjob/"
+FINISHED = "/admin/pgqueue/finishedjob/"
 
 HOUR = dt.timedelta(hours=1)
 

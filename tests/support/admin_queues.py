@@ -2,7 +2,7 @@
 
 from django.contrib.admin.utils import quote
 
-QUEUES = "/admin/django_pgqueue/queue/"
+QUEUES = "/admin/pgqueue/queue/"
 ODD = 'a, "b"/<i>_?'
 
 

@@ -3,7 +3,7 @@
 from django_pgqueue.models import Schedule
 from tests.support.schedules import RECORD
 
-LIST = "/admin/django_pgqueue/schedule/"
+LIST = "/admin/pgqueue/schedule/"
 
 
 def entered(**values) -> dict:

@@ -8,8 +8,8 @@ import tests.app.tasks as app
 from django_pgqueue.jobs.actions import kill
 from django_pgqueue.models import DeadJob
 
-PAGE = "/admin/django_pgqueue/deadjob/causes/"
-DEAD = "/admin/django_pgqueue/deadjob/"
+PAGE = "/admin/pgqueue/deadjob/causes/"
+DEAD = "/admin/pgqueue/deadjob/"
 
 
 def dead(error="ValueError", message="no luck", *, at: dt.datetime | None = None, **values) -> int:

@@ -9,7 +9,7 @@ DEEP = "[" * 3000 + "]" * 3000
 UNREADABLE = [f'{{"a": {DIGITS}}}', f"[{DIGITS}]", DEEP, f'{{"a": {DEEP}}}', DIGITS]
 
 
-ADMIN = "/admin/django_pgqueue/"
+ADMIN = "/admin/pgqueue/"
 
 
 def page(client: Client, job_id: int, table: str = "job") -> str:

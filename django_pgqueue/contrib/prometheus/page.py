@@ -22,7 +22,7 @@ from django_pgqueue.insights.overview import QueueLine
 from django_pgqueue.worker.http import Headers, Page, Response
 from django_pgqueue.worker.metrics import CommandMetrics, on_enqueued
 
-PERMISSION = "django_pgqueue.view_overview"
+PERMISSION = "pgqueue.view_overview"
 
 REFUSAL = (
     "For staff with the permission to view the overview of the queues, or with the header "

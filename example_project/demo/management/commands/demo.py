@@ -166,8 +166,8 @@ def prepare() -> str:
 HINT = """
 Two jobs are dead, as they should be: one photo is torn, and the pick-up point Hill is closed. To repair the second:
   1. open Hill on the courier's page:  {site}/demo/courier/
-  2. retry the job among the dead:     {site}/admin/django_pgqueue/deadjob/
+  2. retry the job among the dead:     {site}/admin/pgqueue/deadjob/
 Customers go on ordering, schedules fire, one queue is paused and one is limited: see what the admin says of it.
-  overview                            {site}/admin/django_pgqueue/overview/
+  overview                            {site}/admin/pgqueue/overview/
 Place an order, upload photos, look around. Ctrl-C stops everything.
 """

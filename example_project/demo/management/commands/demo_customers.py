@@ -60,4 +60,4 @@ def do_to_all(browser: Browser, action: str, task: str, *, rate: float) -> None:
     """Do something to all dead jobs of a task, as staff does it in the admin: in the background, at a slow rate."""
     who = {"username": os.environ["STAFF_USERNAME"], "password": os.environ["STAFF_PASSWORD"]}
     browser.submit("/admin/login/?next=/photos/", who)
-    browser.submit(f"/admin/django_pgqueue/deadjob/{action}/matching/?task={task}", {"rate": rate})
+    browser.submit(f"/admin/pgqueue/deadjob/{action}/matching/?task={task}", {"rate": rate})
