@@ -6,7 +6,7 @@ Everything listed in ``__all__`` is public and importable before Django's apps a
 from django_pgqueue.exceptions import Discard, RetryLater
 from django_pgqueue.flow.queue_limits import limit_queue, pause_queue, resume_queue
 from django_pgqueue.jobs.actions import kill, move_jobs, purge, run_now, set_priority
-from django_pgqueue.jobs.context import current_job
+from django_pgqueue.jobs.context import current_job, is_in_job
 from django_pgqueue.jobs.dead_letter import retry
 from django_pgqueue.options import TaskOptions
 from django_pgqueue.results.handle import JobHandle, job
@@ -24,6 +24,7 @@ __all__ = [
     "enqueue",
     "enqueue_many",
     "enqueue_on_commit",
+    "is_in_job",
     "job",
     "kill",
     "limit_queue",

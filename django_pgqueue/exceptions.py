@@ -17,6 +17,7 @@
     │   ├── JobNotCommitted                            nor can it: its transaction is still open
     │   ├── JobFailed                                  it is dead
     │   └── ResultNotKept      (LookupError)           it has finished, and what it returned is not there
+    ├── NoCurrentJob           (LookupError)           current_job() outside of a job
     ├── LeaseLost                                      the right to finish this run has passed on
     ├── JobLost                                        in the history alone: the worker died
     ├── JobExpired
@@ -117,6 +118,18 @@ class JobFailed(NoResult):
 
 class ResultNotKept(NoResult, LookupError):
     """The job has finished, and its result is not there: it could not be stored, or only its unique key is kept."""
+
+
+class NoCurrentJob(PgQueueError, LookupError):
+    """``current_job()`` was called by code that runs for no job."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(
+            message
+            or "No job is running here. Code that is also called without one asks is_in_job() first; a test enters one "
+            "by testing.as_job(), or runs the task by testing.run_job(). A thread that a task starts has no job: call "
+            "current_job() before, and pass it what it needs."
+        )
 
 
 class LeaseLost(PgQueueError):

@@ -2,7 +2,7 @@
 
 import logging
 
-from django_pgqueue.jobs.context import current_job
+from django_pgqueue.jobs.context import find_current
 from django_pgqueue.log_lines import fields
 
 
@@ -14,7 +14,7 @@ class JobFields(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if job := current_job():
+        if job := find_current():
             for name, value in fields(job).items():
                 vars(record).setdefault(name, value)
         return True

@@ -13,7 +13,7 @@ import pytest
 
 import django_pgqueue
 import tests.app.tasks as app
-from django_pgqueue import current_job, kill, purge
+from django_pgqueue import is_in_job, kill, purge
 from django_pgqueue.log_lines import FIELDS
 from django_pgqueue.logs import JobFields
 from django_pgqueue.maintenance.reaper import settle
@@ -168,4 +168,4 @@ def test_filter_leaves_fields_that_are_there():
     record = logging.makeLogRecord({"job": 5})
     assert JobFields().filter(record)
     assert (record.job, hasattr(record, "task")) == (5, False)
-    assert current_job() is None
+    assert not is_in_job()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from django_pgqueue.bench.report import QUEUE
-from django_pgqueue.jobs.context import current_job
+from django_pgqueue.jobs.context import find_current
 from django_pgqueue.tasks import task
 
 RECORD = struct.Struct("=dIB")
@@ -79,7 +79,7 @@ async def awork(number: int, seconds: float, _payload: str = "") -> None:
 
 
 def note(number: int) -> None:
-    job = current_job()
+    job = find_current()
     board().note(number, job.attempt if job else 0)
 
 

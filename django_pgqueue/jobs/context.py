@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.db.connections import Database, PendingResult, QueueConnection, fence
 from django_pgqueue.db.queries import statement
-from django_pgqueue.exceptions import InvalidJob
+from django_pgqueue.exceptions import InvalidJob, NoCurrentJob
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.options import Options, is_text
 from django_pgqueue.records import ClaimedJob
@@ -184,8 +184,26 @@ def _check_message(message: Any) -> None:
 _current: contextvars.ContextVar[CurrentJob | None] = contextvars.ContextVar("django_pgqueue_job", default=None)
 
 
-def current_job() -> CurrentJob | None:
-    """Return the job that the calling code runs for, or None outside of a worker."""
+def current_job() -> CurrentJob:
+    """Return the job that the calling code runs for.
+
+    Raises:
+        NoCurrentJob: it runs for none, as in a view, in a test that calls the task's function, or in a thread that the
+            task has started.
+    """
+    current = _current.get()
+    if current is None:
+        raise NoCurrentJob
+    return current
+
+
+def is_in_job() -> bool:
+    """Whether the calling code runs for a job, so that ``current_job()`` returns it."""
+    return _current.get() is not None
+
+
+def find_current() -> CurrentJob | None:
+    """Return the job that the calling code runs for, or None."""
     return _current.get()
 
 

@@ -15,7 +15,7 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidJob
 from django_pgqueue.instrumentation import InsertHook, around_insert
 from django_pgqueue.jobs import unique
-from django_pgqueue.jobs.context import current_job
+from django_pgqueue.jobs.context import find_current
 from django_pgqueue.jobs.redaction import in_errors
 from django_pgqueue.jobs.serialization import Call, check_signature, check_signatures, encode, encode_many
 from django_pgqueue.jobs.unique import InsertResult
@@ -163,7 +163,7 @@ def _parameters_of_keys(task: TaskDefinition) -> dict[str, Any]:
 
 
 def _parameters(task: TaskDefinition, seen: InsertHook, schedule_id: int | None) -> dict[str, Any]:
-    options, parent = task.options, current_job()
+    options, parent = task.options, find_current()
     metadata = {**seen.metadata, **options.metadata}
     return {
         "task": task.name,

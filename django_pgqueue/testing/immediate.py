@@ -13,7 +13,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import JobFailed
-from django_pgqueue.jobs.context import current_job
+from django_pgqueue.jobs.context import is_in_job
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.testing.connection import is_of_test
 from django_pgqueue.testing.run import Work, work_under_way
@@ -29,7 +29,7 @@ def run_soon(alias: str, ids: Collection[int]) -> None:
     """
     if (work := work_under_way.get()) is not None:
         work.also(alias, ids)
-    elif current_job() is None:
+    elif not is_in_job():
         _after_commit(connections[alias], ids)
 
 

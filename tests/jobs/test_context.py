@@ -2,12 +2,13 @@
 
 import datetime as dt
 import math
+import threading
 
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import current_job
-from django_pgqueue.exceptions import InvalidArguments, InvalidJob
+from django_pgqueue import current_job, is_in_job
+from django_pgqueue.exceptions import InvalidArguments, InvalidJob, NoCurrentJob
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob
 from tests.support.claimed import job, outcome_of
@@ -22,9 +23,28 @@ def claimed_alone(queue):
 
 def test_current_job_is_known_while_it_runs_and_not_after():
     seen = []
-    outcome_of(lambda: seen.append(current_job()), job(attempt=2))
-    assert (seen[0].id, seen[0].attempt, seen[0].max_attempts, seen[0].is_cancelled) == (1, 2, 3, False)
-    assert current_job() is None
+    outcome_of(lambda: seen.extend([current_job(), is_in_job()]), job(attempt=2))
+    current, was_in_job = seen
+    assert (current.id, current.attempt, current.max_attempts, current.is_cancelled) == (1, 2, 3, False)
+    assert (was_in_job, is_in_job()) == (True, False)
+
+
+def test_code_outside_of_a_job_is_told_how_to_be_inside():
+    with pytest.raises(NoCurrentJob, match=r"is_in_job\(\) first; a test enters one by testing.as_job\(\)") as caught:
+        current_job()
+    assert isinstance(caught.value, LookupError)
+
+
+def test_thread_of_a_task_has_no_current_job():
+    seen = []
+
+    def start():
+        thread = threading.Thread(target=lambda: seen.append(is_in_job()))
+        thread.start()
+        thread.join()
+
+    outcome_of(start)
+    assert seen == [False]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -8,7 +8,7 @@ from django.db import connection
 from django.test import TestCase, override_settings
 from django.utils import timezone, translation
 
-from django_pgqueue import enqueue_many, kill, limit_queue, pause_queue
+from django_pgqueue import enqueue_many, is_in_job, kill, limit_queue, pause_queue
 from django_pgqueue.exceptions import JobFailed, UnknownTask
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.signals import job_finished, job_started
@@ -38,7 +38,7 @@ class RunJobsTest(TestCase):
         with translation.override("en"):
             run_jobs()
             assert translation.get_language() == "en"
-        assert helped.current_job() is None
+        assert not is_in_job()
         state = handle.state()
         assert (state.progress["message"], state.metadata) == ("half", {"seen": True})
 

@@ -17,7 +17,7 @@ from django.db.models.functions import Coalesce, Now
 from django_pgqueue.conf import conf
 from django_pgqueue.contrib.cutover.enqueue import KEY, CallTag
 from django_pgqueue.exceptions import RetryLater
-from django_pgqueue.jobs.context import current_job
+from django_pgqueue.jobs.context import find_current
 
 logger = logging.getLogger("django_pgqueue.contrib.cutover")
 
@@ -78,7 +78,7 @@ def _side(side: str, func: Callable[P, R], mark_of: Callable[[dict[str, Any]], C
 
 
 def _mark_of_job(_kwargs: dict[str, Any]) -> CallTag | None:
-    job = current_job()
+    job = find_current()
     given = job.metadata.get(KEY) if job else None
     return CallTag(**given) if given else None
 

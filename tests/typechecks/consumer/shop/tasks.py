@@ -3,7 +3,8 @@
 import datetime as dt
 from typing import assert_type
 
-from django_pgqueue import Discard, RetryLater, Task, current_job, periodic, task
+from django_pgqueue import Discard, RetryLater, Task, current_job, is_in_job, periodic, task
+from django_pgqueue.jobs.context import CurrentJob
 
 
 @task
@@ -14,8 +15,6 @@ def pack(order_id: int, *, gift: bool = False) -> str:
 @task(queue="mail", max_attempts=8, backoff=lambda attempt: 2.0**attempt, unique_by=["order_id"])
 async def write(order_id: int) -> None:
     job = current_job()
-    if job is None:
-        return
     job.set_progress(1, 2, "half of it")
     job.set_metadata(order=order_id)
     if job.is_cancelled:
@@ -39,6 +38,12 @@ task(backof=1)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue
 task(run_at=dt.timedelta(1))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 pack("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 periodic(cron="@daily", prioritty=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+def tell() -> None:
+    assert_type(is_in_job(), bool)
+    assert_type(current_job(), CurrentJob)
+    current_job().set_progress("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def hurry() -> None:
