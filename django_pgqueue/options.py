@@ -1,21 +1,19 @@
-"""Options of a job, checked when they are set, and the keys computed from its arguments."""
+"""Options of a job, checked when they are set, and those of its task."""
 
 import dataclasses
 import datetime as dt
 import difflib
-import functools
-import inspect
-import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypedDict, cast
+from typing import Any, TypedDict, cast
 
 from django.conf import settings
 from django.utils import timezone
 
 from django_pgqueue.conf import conf
-from django_pgqueue.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.exceptions import InvalidJob
+from django_pgqueue.keys import KeyBy
 from django_pgqueue.retry_policy import Backoff, DiscardOn, Discards, exponential
 from django_pgqueue.states import (
     HIGHEST_PRIORITY,
@@ -30,10 +28,7 @@ from django_pgqueue.states import (
     Scope,
 )
 from django_pgqueue.stored_values import aware
-
-Compute = Callable[..., str | None]
-
-KeyBy = Compute | Iterable[str] | None  # a function of the arguments, or names of those whose values make it
+from django_pgqueue.validation import check_flag, check_name, check_seconds, check_whole, check_word, seconds_of
 
 TO_START_LATER = "use run_at, a datetime or a timedelta from now"
 MEANT = {  # options of other task queues
@@ -56,7 +51,6 @@ MEANT = {  # options of other task queues
     "ttl": "use expires",
 }
 
-LONGEST_TIMEOUT_SECONDS = 365 * 24 * 3600
 EARLIEST_DELAY = dt.timedelta(days=-365)
 
 
@@ -117,16 +111,15 @@ class Options:
 
     def __post_init__(self) -> None:
         check_name("queue", self.queue, LONGEST_QUEUE)
-        _check_whole("priority", self.priority, LOWEST_PRIORITY, HIGHEST_PRIORITY)
+        check_whole("priority", self.priority, LOWEST_PRIORITY, HIGHEST_PRIORITY)
         if self.max_attempts is not None:
-            _check_whole("max_attempts", self.max_attempts, 1, 32767)
+            check_whole("max_attempts", self.max_attempts, 1, 32767)
         for option in ("timeout", "lease", "unique_for"):
             if (seconds := getattr(self, option)) is not None:
-                _check_seconds(option, seconds)
+                check_seconds(option, seconds)
         if not isinstance(self.keep, bool):
-            _check_seconds("keep, where it is not True or False,", self.keep)
-        if not isinstance(self.concurrency_strict, bool):
-            raise InvalidJob(f"concurrency_strict is True or False, not {self.concurrency_strict!r}.")
+            check_seconds("keep, where it is not True or False,", self.keep)
+        check_flag("concurrency_strict", self.concurrency_strict)
         if not isinstance(self.metadata, Mapping):
             raise InvalidJob(f"metadata is a JSON object, not {self.metadata!r}.")
         _check_run_at("run_at", self.run_at)
@@ -137,9 +130,9 @@ class Options:
         for option in ("unique_key", "concurrency_key", "fair_key"):
             if (key := getattr(self, option)) is not None:
                 check_name(option, key, LONGEST_KEY)
-        _check_word("unique_scope", self.unique_scope, (Scope.LIVE, Scope.START))
-        _check_word("on_conflict", self.on_conflict, tuple(OnConflict))
-        _check_whole("concurrency_limit", self.concurrency_limit, 1, MOST_SLOTS)
+        check_word("unique_scope", self.unique_scope, (Scope.LIVE, Scope.START))
+        check_word("on_conflict", self.on_conflict, tuple(OnConflict))
+        check_whole("concurrency_limit", self.concurrency_limit, 1, MOST_SLOTS)
         if self.unique_for is not None and self.unique_scope == Scope.START:
             raise InvalidJob("unique_for holds the key after success, unique_scope='start' gives it up before.")
 
@@ -147,7 +140,7 @@ class Options:
         if isinstance(self.expires, dt.datetime):
             _check_run_at("expires", self.expires)
         elif self.expires is not None:
-            _check_seconds("expires", self.expires)
+            check_seconds("expires", self.expires)
             seconds = seconds_of(self.expires)
             if isinstance(self.run_at, dt.datetime) and not _is_storable(self.run_at + dt.timedelta(seconds=seconds)):
                 raise InvalidJob(
@@ -327,39 +320,6 @@ def _meant(name: str, allowed: Collection[str]) -> str:
     return f": did you mean {near[0]}?" if near else ""
 
 
-def check_name(option: str, value: Any, longest: int) -> None:
-    """Raise InvalidJob unless ``value`` is a text of 1 to ``longest`` characters that PostgreSQL can store."""
-    if not isinstance(value, str) or not 1 <= len(value) <= longest or "\0" in value:
-        raise InvalidJob(f"{option} is a name of 1 to {longest} characters, not {value!r}.")
-    if not is_text(value):
-        raise InvalidJob(f"{option} contains a lone surrogate, which is not text: {value!r}.")
-
-
-def is_text(value: str) -> bool:
-    """Whether PostgreSQL can store a text: it has neither NUL nor a lone surrogate."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\0" not in value
-
-
-def _check_word(option: str, value: Any, words: tuple[str, ...]) -> None:
-    if value not in words:
-        raise InvalidJob(f"{option} is one of {', '.join(map(repr, map(str, words)))}, not {value!r}.")
-
-
-def _check_whole(option: str, value: Any, lowest: int, highest: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-        raise InvalidJob(f"{option} is a whole number from {lowest} to {highest}, not {value!r}.")
-
-
-def _check_seconds(option: str, value: Any) -> None:
-    seconds = seconds_of(value)
-    if isinstance(value, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST_TIMEOUT_SECONDS:
-        raise InvalidJob(f"{option} is a number of seconds above 0, or a timedelta, of a year at most, not {value!r}.")
-
-
 def _check_run_at(option: str, value: Any) -> None:
     if isinstance(value, dt.timedelta) and not EARLIEST_DELAY <= value <= LONGEST_DELAY:
         raise InvalidJob(f"{option} is at most {LONGEST_DELAY.days} days from now, and one year ago, not {value!r}.")
@@ -375,83 +335,3 @@ def _check_run_at(option: str, value: Any) -> None:
 
 def _is_storable(value: dt.datetime) -> bool:
     return NEVER <= (value if timezone.is_aware(value) else value.replace(tzinfo=dt.UTC)) < LATEST
-
-
-def seconds_of(value: Any) -> Any:
-    """Return a timedelta as seconds, and anything else as it is, to be checked."""
-    return value.total_seconds() if isinstance(value, dt.timedelta) else value
-
-
-# Keys computed from arguments
-
-
-class Keys(NamedTuple):
-    """The keys of one job."""
-
-    unique: str | None = None
-    concurrency: str | None = None
-    fair: str | None = None
-
-
-def no_key(*_args: Any, **_kwargs: Any) -> str | None:
-    """Compute no key."""
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class KeysBy:
-    """The functions that compute the keys of a task's jobs from their arguments; their results are checked.
-
-    Each raises InvalidJob where a key is not a text of 1 to 500 characters.
-    """
-
-    unique: Compute = no_key
-    concurrency: Compute = no_key
-    fair: Compute = no_key
-
-    @classmethod
-    def of(cls, signature: inspect.Signature, name: str, *, unique: KeyBy, concurrency: KeyBy, fair: KeyBy) -> "KeysBy":
-        """Make those of a task from what ``@task`` was given; raise ConfigurationError for a name of no argument."""
-        return cls(
-            unique=_computing("unique_by", unique, signature, prefix=f"{name}:"),
-            concurrency=_computing("concurrency_by", concurrency, signature),
-            fair=_computing("fair_by", fair, signature),
-        )
-
-
-NONE = KeysBy()
-
-
-def _computing(option: str, by: KeyBy, signature: inspect.Signature, *, prefix: str = "") -> Compute:
-    if by is None:
-        return no_key
-    names = () if callable(by) else _names(option, by, signature)
-    function = by if callable(by) else functools.partial(_of_arguments, prefix, names, signature)
-
-    def compute(*args: Any, **kwargs: Any) -> str | None:
-        key = function(*args, **kwargs)
-        if key is not None:
-            check_name(f"the key of {option}", key, LONGEST_KEY)
-        return key
-
-    return compute
-
-
-def _names(option: str, by: Iterable[str], signature: inspect.Signature) -> tuple[str, ...]:
-    names = (by,) if isinstance(by, str) else tuple(by)
-    unknown = [name for name in names if name not in signature.parameters]
-    if unknown or not names:
-        raise ConfigurationError(
-            f"{option} is a function, or names of arguments, of which there are "
-            f"{', '.join(signature.parameters) or 'none'}; not {unknown or by!r}."
-        )
-    return names
-
-
-def _of_arguments(
-    prefix: str, names: tuple[str, ...], signature: inspect.Signature, /, *args: Any, **kwargs: Any
-) -> str:
-    bound = signature.bind(*args, **kwargs)
-    bound.apply_defaults()
-    values = (f"{name}={json.dumps(bound.arguments[name], sort_keys=True, default=str)}" for name in names)
-    return prefix + ",".join(values)

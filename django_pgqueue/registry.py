@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 
 from django.apps import apps
 
-from django_pgqueue import options as keys
+from django_pgqueue import keys
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import ConfigurationError, UnknownTask
-from django_pgqueue.options import Keys, KeysBy, Options, TaskOptions, TaskRules, check_known
+from django_pgqueue.keys import Keys, KeysBy
+from django_pgqueue.options import Options, TaskOptions, TaskRules, check_known
 from django_pgqueue.states import LONGEST_NAME
 
 if TYPE_CHECKING:

@@ -27,10 +27,11 @@ from django_pgqueue.contrib.cutover.enqueue import STAGES
 from django_pgqueue.db.errors import REFUSING_CLASSES
 from django_pgqueue.db.queries import statement
 from django_pgqueue.management.commands import pgqueue_doctor
-from django_pgqueue.options import LONGEST_TIMEOUT_SECONDS, OF_TASKS, Options
+from django_pgqueue.options import OF_TASKS, Options
 from django_pgqueue.states import LONGEST_DELAY, Status
 from django_pgqueue.testing import Report, Run, assert_enqueued, refute_enqueued, run_jobs
 from django_pgqueue.testing.assertions import Expected, Wanted
+from django_pgqueue.validation import LONGEST_TIMEOUT_SECONDS
 from docs import facts, generate
 from tests.support.doc_pages import first_names, names, reference, section, table, without_blocks
 from tests.support.pages import DOCS, PAGES, ROOT, each_page, name_of

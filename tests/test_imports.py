@@ -9,7 +9,10 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "django_pgqueue"
 
 FLOORS = [
-    ("conf", "exceptions", "version", "states", "records", "options", "retry_policy", "log_lines", "stored_values"),
+    (
+        *("conf", "exceptions", "version", "states", "records"),
+        *("validation", "keys", "options", "retry_policy", "log_lines", "stored_values"),
+    ),
     ("signals", "framework", "backport", "instrumentation", "registry"),
     ("db",),
     ("services",),

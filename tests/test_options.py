@@ -9,8 +9,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import TaskOptions, task
-from django_pgqueue.exceptions import ConfigurationError, InvalidJob
-from django_pgqueue.models import Job
+from django_pgqueue.exceptions import InvalidJob
 from django_pgqueue.options import (
     OF_JOBS,
     OF_TASKS,
@@ -20,7 +19,6 @@ from django_pgqueue.options import (
     TaskDeclaration,
     TaskRules,
 )
-from tests.support.keyed import keyed
 
 
 def test_options_for_type_checkers_are_those_there_are():
@@ -108,38 +106,6 @@ def test_lease_and_attempts_come_from_the_settings_when_not_given(settings):
     assert app.noop.options.attempts_allowed == 3
     assert app.noop.options.lease_seconds == 60
     assert app.noop.using(lease=dt.timedelta(minutes=5)).options.lease_seconds == 300
-
-
-@pytest.mark.django_db
-def test_key_is_computed_by_a_function_of_the_arguments():
-    declared = keyed(fair_by=str.upper)
-    declared.enqueue("ann")
-    assert Job.objects.get().fair_key == "ANN"
-
-
-@pytest.mark.django_db
-def test_key_is_made_of_arguments_by_their_names_and_the_task():
-    declared = keyed(unique_by="label", concurrency_by=("label",))
-    declared.enqueue(label="ann")
-    job = Job.objects.get()
-    assert (job.unique_key, job.concurrency_key) == (f'{declared.name}:label="ann"', 'label="ann"')
-
-
-@pytest.mark.django_db
-def test_key_of_a_call_goes_before_the_computed_one():
-    keyed(unique_by="label").using(unique_key="mine").enqueue("ann")
-    assert Job.objects.get().unique_key == "mine"
-
-
-@pytest.mark.django_db
-def test_function_may_return_no_key():
-    declared = keyed(unique_by=lambda label: None)
-    assert declared.enqueue("ann").id != declared.enqueue("ann").id
-
-
-def test_names_that_are_no_arguments_are_refused():
-    with pytest.raises(ConfigurationError, match=r"unique_by is .* of which there are label; not \['nmae'\]"):
-        keyed(unique_by=("nmae",))
 
 
 @pytest.mark.parametrize("key", ["", "x" * 501, 7, "a\0b", "\ud800"])

@@ -34,8 +34,8 @@ from django_pgqueue.jobs.retry_with import (
     unmasked,
 )
 from django_pgqueue.jobs.serialization import check_signature, encode
+from django_pgqueue.keys import Keys
 from django_pgqueue.models import DeadJob, Job
-from django_pgqueue.options import Keys
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.states import LONGEST_QUEUE
 from django_pgqueue.stored_values import is_whole

@@ -15,8 +15,8 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import postgresql
 from django_pgqueue.exceptions import ConfigurationError, InvalidJob
 from django_pgqueue.framework import Task
-from django_pgqueue.options import check_name
 from django_pgqueue.states import LONGEST_QUEUE
+from django_pgqueue.validation import check_name
 
 
 def problems_of(alias: str, parameters: Mapping[str, Any]) -> Iterator[CheckMessage]:

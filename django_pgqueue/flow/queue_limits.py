@@ -15,9 +15,9 @@ from django_pgqueue.db.connections import CallerConnection, PendingResult, Queue
 from django_pgqueue.db.notify import notify_limits
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidJob, InvalidLimit
-from django_pgqueue.options import check_name, seconds_of
 from django_pgqueue.states import LONGEST_DELAY, LONGEST_PERIOD_SECONDS, LONGEST_QUEUE
 from django_pgqueue.stored_values import aware
+from django_pgqueue.validation import check_name, seconds_of
 
 logger = logging.getLogger("django_pgqueue")
 

@@ -12,8 +12,9 @@ from django_pgqueue.db.connections import Database, PendingResult, QueueConnecti
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidJob, NoCurrentJob
 from django_pgqueue.jobs.serialization import encode
-from django_pgqueue.options import Options, is_text
+from django_pgqueue.options import Options
 from django_pgqueue.records import ClaimedJob
+from django_pgqueue.validation import is_text
 
 MOST_DONE = 10**18
 LONGEST_MESSAGE = 500  # characters

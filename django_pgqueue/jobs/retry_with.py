@@ -16,7 +16,8 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs.enqueue import encode_arguments
 from django_pgqueue.jobs.redaction import REDACTED, shown
 from django_pgqueue.jobs.serialization import Call, check_signature
-from django_pgqueue.options import Keys, Options
+from django_pgqueue.keys import Keys
+from django_pgqueue.options import Options
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.signals import announce, job_enqueued
 

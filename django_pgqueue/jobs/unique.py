@@ -10,7 +10,7 @@ from django_pgqueue.db.connections import CallerConnection, Database, undoable
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.jobs.serialization import encode_many
-from django_pgqueue.options import Keys
+from django_pgqueue.keys import Keys
 from django_pgqueue.states import OnConflict
 
 MOST_MEETINGS = 100  # maximum insert attempts: the conflicting job may disappear before it can be read

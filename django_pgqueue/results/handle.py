@@ -14,10 +14,10 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.exceptions import InvalidJob, JobFailed, JobNotCommitted, JobNotFinished, ResultNotKept, UnknownJob
 from django_pgqueue.jobs.redaction import scrub_json, scrubber
-from django_pgqueue.options import seconds_of
 from django_pgqueue.results.lookup import JobState, find
 from django_pgqueue.results.waiter import waiter_for
 from django_pgqueue.states import DEAD
+from django_pgqueue.validation import seconds_of
 
 SLICE_SECONDS = 0.5  # maximum wait outside of Python code: an interruption of the job is raised only there
 

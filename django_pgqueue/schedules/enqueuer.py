@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from django.db import Error
 
-from django_pgqueue import options, registry
+from django_pgqueue import keys, registry
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.errors import first_line, is_locked, is_too_much, is_transient
 from django_pgqueue.db.notify import ADMIT, queue_payload
@@ -246,7 +246,7 @@ def _turn(row: ScheduleRow, compute: Compute) -> DueSchedule:
         ticks = _ticks(row)
         following = ticks[MOST_TICKS:] or [row.rhythm().next_after(row.now, known=row.next_at)]
         made: Ticks = [(tick, task) for tick in ticks[:MOST_TICKS]]
-        if task.keys_by != options.NONE:
+        if task.keys_by != keys.NONE:
             made = compute(row.name, lambda: [(tick, task.with_keys(args, kwargs)) for tick, _ in made])
         return DueSchedule(row, following[0], made, args, kwargs)
     except PgQueueError as error:

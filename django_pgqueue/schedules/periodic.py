@@ -10,10 +10,11 @@ from django.conf import settings
 
 from django_pgqueue import registry
 from django_pgqueue.exceptions import ConfigurationError, InvalidSchedule
-from django_pgqueue.options import TaskOptions, seconds_of
+from django_pgqueue.options import TaskOptions
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.schedules.recurrence import Recurrence
 from django_pgqueue.states import CatchUp
+from django_pgqueue.validation import seconds_of
 
 
 class AnyTask(Protocol):

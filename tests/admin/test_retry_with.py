@@ -13,8 +13,8 @@ from django.test import Client
 
 import tests.app.tasks as app
 from django_pgqueue import retry
+from django_pgqueue.keys import KeysBy
 from django_pgqueue.models import DeadJob, Job
-from django_pgqueue.options import KeysBy
 from tests.support.hostile import EVIL, must_be_text
 from tests.support.retrying import dead
 from tests.support.waiting import PATIENCE_SECONDS

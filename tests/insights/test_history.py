@@ -20,11 +20,11 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.failure import error_entry, unknown_task
 from django_pgqueue.jobs.leases import worker_leases
 from django_pgqueue.jobs.retry_with import RetryRefused, RetryWithResult, retry_with
+from django_pgqueue.keys import Keys
 from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.maintenance.reaper import fail_overdue, settle
 from django_pgqueue.maintenance.unique_keys import reacquire_keys
 from django_pgqueue.models import DeadJob, FinishedJob, Job
-from django_pgqueue.options import Keys
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.states import ATTEMPTS, ENDS, EntryKind, Reason
 from tests.support.stories import HOUR, MINUTE, events, fails, kinds, steps, told

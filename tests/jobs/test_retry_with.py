@@ -12,8 +12,8 @@ from django_pgqueue.exceptions import InvalidArguments, InvalidJob
 from django_pgqueue.insights.history import title_of
 from django_pgqueue.jobs.redaction import REDACTED
 from django_pgqueue.jobs.retry_with import Misplaced, RetryRefused, keys_of, masked, retry_with, unmasked
+from django_pgqueue.keys import Keys
 from django_pgqueue.models import DeadJob, Job
-from django_pgqueue.options import Keys
 from django_pgqueue.signals import job_enqueued
 from tests.support.retrying import dead
 

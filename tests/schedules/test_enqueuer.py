@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from django_pgqueue import periodic, registry
 from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.keys import KeysBy
 from django_pgqueue.models import Job, Schedule
-from django_pgqueue.options import KeysBy
 from django_pgqueue.schedules import enqueuer
 from django_pgqueue.schedules.enqueuer import FireResult, PeriodicEnqueuer, fire_due, spread_seconds
 from django_pgqueue.schedules.recurrence import Recurrence
