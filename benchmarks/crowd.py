@@ -65,15 +65,15 @@ SELECT
     CASE WHEN kind = 'running' THEN 1 + mod(number, 3) ELSE 0 END,
     CASE WHEN mod(number, 20) = 7 THEN 'order-' || number END,
     CASE WHEN mod(number, 20) = 7 THEN 'live' END,
-    CASE WHEN kind = 'waiting' THEN 'customer-' || mod(number, 997) END,
-    CASE WHEN kind = 'waiting' THEN 1 END,
+    CASE WHEN kind = 'limited' THEN 'customer-' || mod(number, 997) END,
+    CASE WHEN kind = 'limited' THEN 1 END,
     NULL,
     '[]'
 FROM (
     SELECT number, CASE
         WHEN number > %(queued)s - 160 THEN 'running'
         WHEN mod(number, 40) = 3 THEN 'scheduled'
-        WHEN mod(number, 100) = 9 THEN 'waiting'
+        WHEN mod(number, 100) = 9 THEN 'limited'
         ELSE 'queued' END AS kind
     FROM generate_series(1, %(queued)s) AS number
 ) AS job

@@ -139,7 +139,7 @@ def seed(jobs: int, task: str, *, keep: bool = True, args: str = "'[]'", priorit
         keys: how many concurrency keys they have in turn, of which each lets one job run; 0: none.
     """
     empty()
-    control = "'waiting', 'key ' || number %% %s, 1" if keys else "'queued', NULL, %s::smallint"
+    control = "'limited', 'key ' || number %% %s, 1" if keys else "'queued', NULL, %s::smallint"
     sql(
         "INSERT INTO pgqueue_jobs (task, queue, keep, args, priority, status, concurrency_key, concurrency_limit)"
         f" SELECT %s, %s, %s, {args}, {priority}, {control} FROM generate_series(1, %s) AS number",

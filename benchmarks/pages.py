@@ -34,7 +34,7 @@ def all_pages() -> list[Page]:
     some = {
         "queued job": live.filter(status="queued").first(),
         "scheduled job": live.filter(status="scheduled").first(),
-        "waiting job": live.filter(status="waiting").first(),
+        "limited job": live.filter(status="limited").first(),
         "running job": Job.objects.filter(status="running", worker_id=3).first(),
         "dead job": dead,
         "finished job": FinishedJob.objects.order_by("id").first(),
@@ -74,7 +74,7 @@ LIVE = {
     "far behind": {"after": EARLY},
     "last": {"before": "last"},
     "queued, last": {"status": "queued", "before": "last"},
-    "waiting": {"status": "waiting"},
+    "limited": {"status": "limited"},
 }
 DEAD = {
     "": {},

@@ -189,7 +189,7 @@ class Job(RunnableJobRow):
                 fields=["run_at"], name="pgqueue_jobs_due", condition=Q(status__in=[Status.SCHEDULED, Status.RESERVED])
             ),
             models.Index(
-                "concurrency_key", *ORDER_OF_CLAIMS, name="pgqueue_jobs_waiting", condition=Q(status=Status.WAITING)
+                "concurrency_key", *ORDER_OF_CLAIMS, name="pgqueue_jobs_limited", condition=Q(status=Status.LIMITED)
             ),
             models.Index(
                 "queue",
@@ -197,7 +197,7 @@ class Job(RunnableJobRow):
                 Negative("priority"),
                 "run_at",
                 name="pgqueue_jobs_fair",
-                condition=Q(fair_key__isnull=False, status__in=[Status.QUEUED, Status.WAITING]),
+                condition=Q(fair_key__isnull=False, status__in=[Status.QUEUED, Status.LIMITED]),
             ),
             models.Index(fields=["id"], name="pgqueue_jobs_started", condition=Q(unique_scope=Scope.STARTED)),
             models.Index(fields=["expires_at"], name="pgqueue_jobs_expiry", condition=Q(expires_at__isnull=False)),
@@ -252,7 +252,7 @@ class Job(RunnableJobRow):
                 & ~Q(concurrency_key="")
                 & (
                     Q(concurrency_slot__isnull=False, concurrency_slot__range=(1, models.F("concurrency_limit")))
-                    | Q(status__in=[Status.SCHEDULED, Status.WAITING, Status.RESERVED])
+                    | Q(status__in=[Status.SCHEDULED, Status.LIMITED, Status.RESERVED])
                 ),
                 name="pgqueue_jobs_admitted",
             ),

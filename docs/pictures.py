@@ -105,7 +105,7 @@ def states() -> Picture:
     drawn.text(632, 62, "due now, with a concurrency key", anchor="end")
     drawn.box(50, 108, 140, ["scheduled"])
     drawn.box(310, 108, 140, ["queued"])
-    drawn.box(570, 108, 140, ["waiting"])
+    drawn.box(570, 108, 140, ["limited"])
     drawn.arrow((190, 100), (308, 100))
     drawn.text(249, 92, "promote", anchor="middle")
     drawn.arrow((570, 102), (452, 102))

@@ -48,10 +48,10 @@ VALUES
     (81240006, 'default', 'shop.tasks.apply_event', 'scheduled', 3, now() + interval '8 minutes', now() - interval '1 minute',
         0, now(), 0, 'account_id=18', 1, 1, true);
 INSERT INTO pgqueue_jobs (queue, task, status, run_at, concurrency_key, concurrency_limit)
-SELECT 'default', 'shop.tasks.sync_account', 'waiting', now() - make_interval(mins => number), 'account_id=17', 1
+SELECT 'default', 'shop.tasks.sync_account', 'limited', now() - make_interval(mins => number), 'account_id=17', 1
 FROM generate_series(1, 6) AS number;
 INSERT INTO pgqueue_jobs (queue, task, status, run_at, concurrency_key, concurrency_limit)
-SELECT 'default', 'shop.tasks.apply_event', 'waiting', now() - make_interval(secs => 10 * number), 'account_id=18', 1
+SELECT 'default', 'shop.tasks.apply_event', 'limited', now() - make_interval(secs => 10 * number), 'account_id=18', 1
 FROM generate_series(1, 2) AS number;
 
 -- What is due later.

@@ -212,7 +212,7 @@ class Lifecycle(RuleBasedStateMachine):
         task = app.noop.using(queue=queue, run_at=run_at, lease=lease * HOUR, **rest, **how)
         with self.parties.acting(name) as (_, book):
             ids, due = enqueue_many(task, [()] * number), self.model.due(delay)
-            keys = {"state": "scheduled" if delay > 0 else "waiting", "limited_by": key, "limit": limit}
+            keys = {"state": "scheduled" if delay > 0 else "limited", "limited_by": key, "limit": limit}
             for job_id in ids:
                 job = Job(job_id, app.noop.name, queue, lease_hours=lease, due=due, is_strict=is_strict, **rest, **keys)
                 book.enqueue(job)

@@ -325,7 +325,7 @@ def test_promotion_gives_turns_by_entries_of_indexes(queue, analyze, sql):
 
 FILL_WAITING = """
 INSERT INTO pgqueue_jobs (task, status, concurrency_key, concurrency_limit)
-SELECT 'x', 'waiting', 'key ' || mod(number, 300), 2
+SELECT 'x', 'limited', 'key ' || mod(number, 300), 2
 FROM generate_series(1, 9000) AS number
 RETURNING 1
 """
@@ -342,11 +342,11 @@ def waiting(queue, analyze):
 def test_admission_reads_the_first_jobs_of_its_keys_only(queue, waiting):
     keys = json.dumps([f"key {number}" for number in range(200)])
     queue.rows("SELECT set_config('pgqueue.admitting', %(keys)s, false)", {"keys": keys})
-    nodes = explain(queue, statement("admit_waiting"), {})
+    nodes = explain(queue, statement("admit_limited"), {})
     for scan in scans_of_jobs(nodes):
         assert scan["Node Type"] in ("Index Scan", "Index Only Scan", "Tid Scan"), json.dumps(scan, indent=1)
         assert scan["Actual Rows"] * scan["Actual Loops"] <= 400
-        assert scan.get("Index Name") in (None, "pgqueue_jobs_waiting", "pgqueue_jobs_slot")
+        assert scan.get("Index Name") in (None, "pgqueue_jobs_limited", "pgqueue_jobs_slot")
     assert [node["Actual Rows"] for node in nodes if node["Node Type"] == "ModifyTable"] == [400]
     assert pages(nodes) < 200 * 40, json.dumps(nodes, indent=1)
 

@@ -248,9 +248,9 @@ CROWD = """
 INSERT INTO pgqueue_jobs (id, task, queue, status, run_at, concurrency_key, concurrency_limit, lease_token, worker_id)
 SELECT
     200000000 + row_number() OVER (), 'x', 'crowd', kind, now() - interval '1 minute',
-    CASE kind WHEN 'waiting' THEN 'key ' || number % 200 END, CASE kind WHEN 'waiting' THEN 1 END,
+    CASE kind WHEN 'limited' THEN 'key ' || number % 200 END, CASE kind WHEN 'limited' THEN 1 END,
     CASE kind WHEN 'running' THEN 1 ELSE 0 END, CASE kind WHEN 'running' THEN 10 + number % 50 ELSE 0 END
-FROM generate_series(1, 24000) AS number, unnest(ARRAY['queued', 'queued', 'scheduled', 'waiting', 'running']) AS kind
+FROM generate_series(1, 24000) AS number, unnest(ARRAY['queued', 'queued', 'scheduled', 'limited', 'running']) AS kind
 """
 
 

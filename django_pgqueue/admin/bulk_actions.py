@@ -148,7 +148,7 @@ def progress_bar(bulk_action: BulkAction) -> ProgressBar:
 def state_of(bulk_action: BulkAction) -> tuple[str, Any]:
     """Return a word for the stylesheet, and what is said."""
     if bulk_action.stopped_at is not None:
-        return "waiting", _("stopped by %(name)s") % {"name": bulk_action.stopped_by}
+        return "paused", _("stopped by %(name)s") % {"name": bulk_action.stopped_by}
     if bulk_action.ended_at is not None:
         is_of_a_job = ONE_JOB.match(bulk_action.last_error) is not None
         return ("finished", _("done")) if is_of_a_job or not bulk_action.last_error else ("exhausted", _("failed"))

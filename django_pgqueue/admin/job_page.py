@@ -114,7 +114,7 @@ class JobPage:
 
     def _of_key(self, key: str) -> Iterator[Fact]:
         holders = [job(holder) for holder in holders_of(key, conf.database) if holder != self.one.pk]
-        waiting = Job.objects.using(conf.database).filter(concurrency_key=key, status=Status.WAITING)
+        waiting = Job.objects.using(conf.database).filter(concurrency_key=key, status=Status.LIMITED)
         ids = list(waiting.exclude(pk=self.one.pk).values_list("pk", flat=True)[: MOST_WAITING + 1])
         for name, refs in ((_("Has a slot of it"), holders), (_("Waits for one"), [job(one) for one in ids])):
             if refs:

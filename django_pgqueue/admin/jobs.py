@@ -30,12 +30,12 @@ ROUTES: dict[str, tuple[IndexOrder, Q]] = {
         IndexOrder(("queue", "priority", "run_at", "id"), ("queue", Negative("priority"), "run_at", "id")),
         Q(status=Status.QUEUED),
     ),
-    Status.WAITING: (
+    Status.LIMITED: (
         IndexOrder(
             ("concurrency_key", "priority", "run_at", "id"),
             ("concurrency_key", Negative("priority"), "run_at", "id"),
         ),
-        Q(status=Status.WAITING),
+        Q(status=Status.LIMITED),
     ),
     # Not by their places: rows of running jobs are written to, and move. A process has few, which are soon sorted.
     Status.RUNNING: (IndexOrder(("worker_id", "id"), ("worker_id", "id")), Q(status=Status.RUNNING)),

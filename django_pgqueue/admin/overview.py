@@ -169,7 +169,7 @@ def _queue_row(queue: QueueLine, pace: QueuePace, links: Links) -> dict[str, Any
 
 
 def _urgency(queue: QueueLine) -> tuple[int, str]:
-    return -(queue.queued.value + queue.waiting.value + queue.running.value), queue.name
+    return -(queue.queued.value + queue.limited.value + queue.running.value), queue.name
 
 
 def _done(counts: throughput.StatsCounts) -> Cell:

@@ -37,7 +37,7 @@ from django_pgqueue.insights.throughput import LATE
 from django_pgqueue.models import Queue
 from django_pgqueue.states import LONGEST_QUEUE
 
-NUMBERS = ("queued", "scheduled", "waiting", "running", "dead")
+NUMBERS = ("queued", "scheduled", "limited", "running", "dead")
 PACE = ("oldest", "empty_in", "p95_wait", "workers")
 TILES = (*NUMBERS, *PACE[:-1], "p95_run", *PACE[-1:])
 
@@ -181,7 +181,7 @@ class QueueAdmin(ReadOnlyAdmin, ActionsAdmin):
     state = live_column("state", _("state"), _state)
     queued = figure("queued", _("queued"))
     scheduled = figure("scheduled", _("scheduled"))
-    waiting = figure("waiting", _("waiting"))
+    limited = figure("limited", _("limited"))
     running = figure("running", _("running"))
     dead = figure("dead", _("dead"))
     oldest = figure("oldest", _("oldest"))

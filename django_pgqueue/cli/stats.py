@@ -18,7 +18,7 @@ from django_pgqueue.insights.worker_info import WorkerState
 
 MINUTES = 5
 
-NUMBERS = ("queued", "scheduled", "waiting", "running", "dead")
+NUMBERS = ("queued", "scheduled", "limited", "running", "dead")
 DONE = ("succeeded", "failed", "retried", "died", "lost", "stale")
 
 

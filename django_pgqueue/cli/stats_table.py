@@ -210,7 +210,7 @@ COLUMNS = (  # the most telling first: a narrow terminal cuts the last ones off
     *(TableColumn("wait", f"p{share * 100:g}", partial(wait, share)) for share in SHARES),
     *(TableColumn("run", f"p{share * 100:g}", partial(run, share)) for share in SHARES),
     TableColumn("", "empty in", of_queue(empty_in)),
-    *(TableColumn("", name, of_queue(partial(number, name))) for name in ("scheduled", "waiting")),
+    *(TableColumn("", name, of_queue(partial(number, name))) for name in ("scheduled", "limited")),
 )
 
 

@@ -42,7 +42,7 @@ def unserved(view: View) -> Iterator[Finding]:
     lost = [queue for queue in view.with_work if not queue.workers] if view.workers else []
     if not lost:
         return
-    told = [f"{queue.name} ({total([queue.queued, queue.waiting])})" for queue in lost]
+    told = [f"{queue.name} ({total([queue.queued, queue.limited])})" for queue in lost]
     yield Finding(
         name="queue-not-served",
         level=Level.ERROR,

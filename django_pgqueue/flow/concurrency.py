@@ -65,7 +65,7 @@ def send(database: QueueConnection, keys: Iterable[str]) -> PendingAdmission:
 
     What else that transaction has written counts: a slot that it gives back is free.
     """
-    return PendingAdmission(try_lock(database, LockKind.KEY, keys), database.send(statement("admit_waiting"), {}))
+    return PendingAdmission(try_lock(database, LockKind.KEY, keys), database.send(statement("admit_limited"), {}))
 
 
 def admit(database: QueueConnection, keys: Iterable[str]) -> Admitted:

@@ -82,7 +82,7 @@ def _queued(one: Job, alias: str) -> Iterator[Sentence]:
     yield from _deadline(one)
 
 
-def _waiting(one: Job, alias: str) -> Iterator[Sentence]:
+def _limited(one: Job, alias: str) -> Iterator[Sentence]:
     yield from slots(one, alias)
     yield from obstacles(one, WorkerSummary.of(one.queue, alias), alias)
     yield from _deadline(one)
@@ -163,7 +163,7 @@ def _deadline(one: Job) -> Iterator[Sentence]:
 BY_STATUS: dict[Status, Callable[[Job, str], Iterator[Sentence]]] = {
     Status.SCHEDULED: _scheduled,
     Status.QUEUED: _queued,
-    Status.WAITING: _waiting,
+    Status.LIMITED: _limited,
     Status.RUNNING: _running,
     Status.RESERVED: _held,
 }

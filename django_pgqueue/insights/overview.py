@@ -20,7 +20,7 @@ from django_pgqueue.models import Queue, Worker
 MOST_QUEUES = 1000
 OLD_SECONDS = 15 * 60  # from then on a job that could run has waited too long
 
-NUMBERS = ("queued", "running", "waiting")
+NUMBERS = ("queued", "running", "limited")
 HEAD = ("queue", *NUMBERS, "limits", "paused")
 
 PAUSED = Q(paused_at__isnull=False) & (Q(resume_at=None) | Q(resume_at__gt=Now()))
@@ -30,7 +30,7 @@ MOST_COUNTED = 100_000  # index entries that counting may read: the more queues,
 MOST_ESTIMATED = 20  # queues with a longer backlog than is counted, for which the planner is asked
 
 MOST_LOOKED_AT = 2_000
-"""Scheduled jobs that are looked at, over all queues; as many waiting ones, and as many running ones.
+"""Scheduled jobs that are looked at, over all queues; as many limited ones, and as many running ones.
 
 Their indexes do not know the queue, so each costs a page of the table, which may have to come from the disk.
 """
@@ -78,7 +78,7 @@ class QueueLine:
     is_paused: bool
     queued: BoundedCount
     scheduled: BoundedCount
-    waiting: BoundedCount
+    limited: BoundedCount
     running: BoundedCount
     dead: BoundedCount
     oldest_seconds: float | None  # for which the job has waited that could have run for longest; None: none waits
@@ -91,13 +91,13 @@ class QueueLine:
     @property
     def is_known(self) -> bool:
         """Whether it has a row, or jobs."""
-        numbers = (self.queued, self.scheduled, self.waiting, self.running, self.dead)
+        numbers = (self.queued, self.scheduled, self.limited, self.running, self.dead)
         return not self.row._state.adding or any(number.value for number in numbers)  # noqa: SLF001 - Django's way
 
     @property
     def has_work(self) -> bool:
         """Whether jobs are there that want to run now."""
-        return bool(self.queued.value or self.waiting.value)
+        return bool(self.queued.value or self.limited.value)
 
     @property
     def is_unserved(self) -> bool:
@@ -149,11 +149,11 @@ def numbers_of(names: Collection[str], alias: str) -> dict[str, dict[str, Bounde
         name: {
             "queued": _capped(queued, cap),
             "scheduled": BoundedCount(scheduled, short[0]),
-            "waiting": BoundedCount(waiting, short[1]),
+            "limited": BoundedCount(limited, short[1]),
             "running": BoundedCount(running, short[2]),
             "dead": _capped(dead, cap),
         }
-        for name, queued, scheduled, waiting, running, dead, *short in CallerConnection(alias).rows(
+        for name, queued, scheduled, limited, running, dead, *short in CallerConnection(alias).rows(
             statement("queue_overview"), parameters
         )
     }

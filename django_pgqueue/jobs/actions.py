@@ -160,7 +160,7 @@ class SkipReason(TextChoices):
     GONE = "gone", _("not here any more: finished, killed or removed")
     CHANGING = "changing", _("just being changed by another session; try again")
     QUEUED = "queued", _("queued already")
-    WAITING = "waiting", _("waiting for a limit; due already")
+    LIMITED = "limited", _("waiting for a limit; due already")
     RUNNING = "running", _("running already")
     RESERVED = "reserved", _("finished; only the unique key still counts")
     KEY_HELD = "key_held", _("a live job holds the unique key; they stay dead")

@@ -115,8 +115,8 @@ def _caller(task: TaskDefinition) -> CallerConnection:
 
 def _notify(task: TaskDefinition, inserted: InsertResult) -> None:
     notify_queues(task.database, inserted.ready)
-    if inserted.waiting:
-        notify_keys(task.database, inserted.waiting)
+    if inserted.limited:
+        notify_keys(task.database, inserted.limited)
     send_enqueued(task, inserted)
 
 

@@ -46,7 +46,7 @@ class InsertResult:
     ids: list[int]  # in the order of the calls; of a conflicting job, where the call met one
     created: list[bool]  # likewise: whether the job is a new one
     ready: set[str] = field(default_factory=set)  # the queues on which something may run now
-    waiting: set[str] = field(default_factory=set)  # concurrency keys by which a job may have to be admitted
+    limited: set[str] = field(default_factory=set)  # concurrency keys by which a job may have to be admitted
     instants: dict[int, Sequence[Any]] = field(default_factory=dict)  # of new jobs, by id: when enqueued, and when due
 
     @property
@@ -131,8 +131,8 @@ class _Insertion:
         inserted.ready |= {self._options["queue"] for _, is_ready, *_ in rows if is_ready}
         if self._options["backend"]:
             inserted.instants |= {job_id: times for job_id, _, _, _, *times in rows}
-        if any(is_waiting for _, _, is_waiting, *_ in rows):
-            inserted.waiting |= {call.keys.concurrency for call in chosen if call.keys.concurrency is not None}
+        if any(is_limited for _, _, is_limited, *_ in rows):
+            inserted.limited |= {call.keys.concurrency for call in chosen if call.keys.concurrency is not None}
 
     def _grouped(self, positions: Sequence[int]) -> list[list[int]]:
         groups: dict[str | int, list[int]] = {}
@@ -175,7 +175,7 @@ class _Insertion:
                 continue
             ids |= {job.unique_key: job.job_id for job in settled}
             self.inserted.ready |= {job.queue for job in settled if job.is_ready}
-            self.inserted.waiting |= {job.concurrency_key for job in settled if job.concurrency_key is not None}
+            self.inserted.limited |= {job.concurrency_key for job in settled if job.concurrency_key is not None}
         for position in positions:
             self.inserted.ids[position] = ids.get(str(self._calls[position].keys.unique), 0)
         return freed

@@ -1,6 +1,6 @@
-"""Admit waiting jobs to their concurrency keys: those that are due, and those that a crash has left behind.
+"""Admit limited jobs to their concurrency keys: those that are due, and those that a crash has left behind.
 
-When a job ends or starts waiting, its key must be checked for free slots. The consumer does this with its next ack,
+When a job ends or becomes limited, its key must be checked for free slots. The consumer does this with its next ack,
 maintenance on notification; a periodic sweep catches what both missed.
 """
 
@@ -31,13 +31,13 @@ class SweepResult(NamedTuple):
 
 
 def sweep(database: Database, *, after: str = "", limit: int = 1000) -> SweepResult:
-    """Look at up to ``limit`` keys of waiting jobs, in alphabetical order behind ``after``; "": from the first."""
+    """Look at up to ``limit`` keys of limited jobs, in alphabetical order behind ``after``; "": from the first."""
     [(keys, last, is_more)] = database.rows(statement("sweep"), {"after": after, "limit": limit})
     return SweepResult(keys, last if is_more else "")
 
 
 class AdmissionRequests:
-    """The keys whose waiting jobs are still to be admitted. Not safe for two threads at once."""
+    """The keys whose limited jobs are still to be admitted. Not safe for two threads at once."""
 
     def __init__(self) -> None:
         self._due: dict[str, int] = {}  # how often each was missed

@@ -26,7 +26,7 @@ class ExpireResult(NamedTuple):
 
 
 def expire(database: Database, *, limit: int = 1000) -> ExpireResult:
-    """Move up to ``limit`` jobs, 1 to 1,000, that have expired to ``dead_jobs``: queued, scheduled or waiting ones.
+    """Move up to ``limit`` jobs, 1 to 1,000, that have expired to ``dead_jobs``: queued, scheduled or limited ones.
 
     Jobs that a worker has claimed by then are left alone, and so are locked rows.
     """

@@ -23,7 +23,7 @@ class PendingWork(NamedTuple):
     has_reserved: bool = False  # some whose time is over
     has_expired: bool = False  # jobs that were not started in time
     has_started: bool = False  # jobs that came back without their unique key
-    has_waiting: bool = False  # jobs that are not admitted yet
+    has_limited: bool = False  # jobs that are not admitted yet
     has_running: bool = False
     tick_seconds: float | None = None  # until the next tick of any schedule, 0 or less: now; None: there is none
     bulk_action_seconds: float | None = None  # until the next slice of any bulk action, the same

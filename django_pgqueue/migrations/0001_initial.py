@@ -9,7 +9,7 @@ from django.db.models.lookups import Exact, LessThanOrEqual
 from django_pgqueue.migrations._base import QueueMigration, RunFile
 from django_pgqueue.models import NO_COUNTS, ErrorGroup, Negative, NumberArray
 
-STATUSES = ["scheduled", "queued", "waiting", "running", "reserved"]
+STATUSES = ["scheduled", "queued", "limited", "running", "reserved"]
 REASONS = ["exhausted", "discarded", "lost", "killed", "expired", "unknown_task", "superseded"]
 CATCH_UPS = ["last", "none", "all"]
 
@@ -157,8 +157,8 @@ class Migration(QueueMigration):
                         Negative("priority"),
                         models.F("run_at"),
                         models.F("id"),
-                        name="pgqueue_jobs_waiting",
-                        condition=models.Q(status="waiting"),
+                        name="pgqueue_jobs_limited",
+                        condition=models.Q(status="limited"),
                     ),
                     models.Index(
                         models.F("queue"),
@@ -166,7 +166,7 @@ class Migration(QueueMigration):
                         Negative("priority"),
                         models.F("run_at"),
                         name="pgqueue_jobs_fair",
-                        condition=models.Q(fair_key__isnull=False, status__in=["queued", "waiting"]),
+                        condition=models.Q(fair_key__isnull=False, status__in=["queued", "limited"]),
                     ),
                     models.Index(
                         fields=["id"], name="pgqueue_jobs_started", condition=models.Q(unique_scope="started")
@@ -247,7 +247,7 @@ class Migration(QueueMigration):
                                 concurrency_slot__isnull=False,
                                 concurrency_slot__range=(1, models.F("concurrency_limit")),
                             )
-                            | models.Q(status__in=["scheduled", "waiting", "reserved"])
+                            | models.Q(status__in=["scheduled", "limited", "reserved"])
                         ),
                         name="pgqueue_jobs_admitted",
                     ),

@@ -237,7 +237,7 @@ def _advance(
 
 def payloads_of(result: InsertResult) -> set[str]:
     """Return the payloads of the wake-ups that an insert is followed by."""
-    return {*map(queue_payload, result.ready), *(ADMIT + key for key in result.waiting)}
+    return {*map(queue_payload, result.ready), *(ADMIT + key for key in result.limited)}
 
 
 def _turn(row: ScheduleRow, compute: Compute) -> DueSchedule:

@@ -167,7 +167,7 @@ def _moment(moment: dt.datetime | dt.timedelta) -> str:
 
 __unittest = True  # unittest leaves the frames of such modules out of its tracebacks
 
-TO_RUN = (Status.SCHEDULED, Status.QUEUED, Status.WAITING)
+TO_RUN = (Status.SCHEDULED, Status.QUEUED, Status.LIMITED)
 
 
 @overload

@@ -353,7 +353,7 @@ class Work:
             prune_reserved(self.database)
         if pending.has_started:
             reacquire_keys(self.database, limit=1000)
-        if (pending.has_waiting or promoted) and (keys := sweep(self.database).keys):
+        if (pending.has_limited or promoted) and (keys := sweep(self.database).keys):
             concurrency.admit(self.database, keys[:LOCKED_AT_ONCE])
 
     def _heads(self) -> list[Job]:

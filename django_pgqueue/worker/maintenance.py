@@ -99,7 +99,7 @@ class MaintenanceRunner:
             spaced("keep_turns", FairKeys(self.database).keep_turns, every=TURNS_SECONDS),
             spaced("prune_reserved", keys.prune_reserved, when=lambda: self._pending.has_reserved, every=KEYS_SECONDS),
             spaced("retake", keys.retake, when=lambda: self._pending.has_started, every=KEYS_SECONDS),
-            Service("sweep", self._sweeper.sweep, when=lambda: self._pending.has_waiting, every=SWEEP_SECONDS),
+            Service("sweep", self._sweeper.sweep, when=lambda: self._pending.has_limited, every=SWEEP_SECONDS),
             Service("admit", self._sweeper.admit),
             Service("carry_on", self._bulk_actions.carry_on, when=lambda: is_over(self._pending.bulk_action_seconds)),
             Service("add_counts", self._stats.add, when=lambda: time.monotonic() >= self._stats.add_at()),

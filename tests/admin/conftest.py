@@ -37,9 +37,9 @@ def many(sql) -> None:
         "INSERT INTO pgqueue_jobs (task, queue, status, run_at, priority, lease_token, worker_id, concurrency_key, "
         "concurrency_limit, concurrency_slot) SELECT 'shop.task_' || n % 3, 'q' || n % 2, kind, "
         "'2031-01-01T00:00Z'::timestamptz + n % 4 * interval '1 ms', n % 3, CASE kind WHEN 'running' THEN 1 ELSE 0 "
-        "END, n % 5, CASE kind WHEN 'waiting' THEN 'key ' || n % 4 END, CASE kind WHEN 'waiting' THEN 1 END, NULL "
+        "END, n % 5, CASE kind WHEN 'limited' THEN 'key ' || n % 4 END, CASE kind WHEN 'limited' THEN 1 END, NULL "
         "FROM generate_series(1, 30) AS n, "
-        "unnest(ARRAY['scheduled', 'queued', 'waiting', 'running', 'reserved']) AS kind"
+        "unnest(ARRAY['scheduled', 'queued', 'limited', 'running', 'reserved']) AS kind"
     )
     sql(
         "INSERT INTO pgqueue_dead_jobs (id, task, queue, reason, died_at, run_at, enqueued_at) SELECT n, "

@@ -65,7 +65,7 @@ LISTS = [
     f"{JOBS}?status=queued",
     f"{JOBS}?status=scheduled",
     f"{JOBS}?status=running",
-    f"{JOBS}?status=waiting",
+    f"{JOBS}?status=limited",
     f"{JOBS}?status=reserved",
     f"{JOBS}?status=scheduled&queue=queue_1",
     f"{JOBS}?queue=queue_1",

@@ -33,7 +33,7 @@ def test_filters_narrow_the_lists(viewer):
     assert shown("?status=queued") == {ids["queued"], ids["other"]}
     assert shown("?status=scheduled") == {ids["scheduled"]}
     assert shown("?status=scheduled&queue=mail") == {ids["scheduled"]}
-    assert shown("?status=scheduled&queue=none") == shown("?status=waiting") == set()
+    assert shown("?status=scheduled&queue=none") == shown("?status=limited") == set()
     assert shown("?status=running&queue=mail") == {ids["running"]}
     assert shown("?queue=mail") == {ids["queued"]}
     assert shown(f"?q={ids['other']}") == {ids["other"]}
@@ -79,7 +79,7 @@ def test_filter_that_cannot_be_is_dropped(viewer, query):
 
 
 def test_reserved_of_unique_keys_are_shown_only_where_asked_for(viewer, many):
-    assert {job.status for job in listed(viewer, JOBS).result_list} == {"scheduled", "queued", "waiting", "running"}
+    assert {job.status for job in listed(viewer, JOBS).result_list} == {"scheduled", "queued", "limited", "running"}
     assert {job.status for job in listed(viewer, f"{JOBS}?status=reserved").result_list} == {"reserved"}
     assert {job.status for job in listed(viewer, f"{JOBS}?status=scheduled").result_list} == {"scheduled"}
 
@@ -88,7 +88,7 @@ def test_reserved_of_unique_keys_are_shown_only_where_asked_for(viewer, many):
     "address",
     [
         JOBS,
-        f"{JOBS}?status=waiting",
+        f"{JOBS}?status=limited",
         f"{JOBS}?queue=q1",
         f"{JOBS}?status=scheduled&queue=q1",
         f"{JOBS}?q=shop.task_1",

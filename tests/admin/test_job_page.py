@@ -52,7 +52,7 @@ def dead(**values) -> int:
 def test_page_tells_why_with_links(viewer):
     key = {"task": "tests.app.tasks.noop", "concurrency_key": "k", "concurrency_limit": 1}
     holder = Job.objects.create(**key, concurrency_slot=1, queue="mail").pk
-    waiting = Job.objects.create(**key, status="waiting", queue="mail").pk
+    waiting = Job.objects.create(**key, status="limited", queue="mail").pk
     pause_queue("mail", by="ann", reason="upgrade")
     html = page(viewer, waiting)
     assert f'job <a href="{ADMIN}job/{holder}/change/">{holder}</a> has the slot.' in html
@@ -284,7 +284,7 @@ def test_whatever_a_job_holds_is_shown_as_text(viewer, evil):
         **common, status="running", lease_token=1, worker_id=worker.pk, attempts=1, cancel_requested_at=timezone.now(),
         cancelled_by=evil, started_at=timezone.now(),
     ).pk  # fmt: skip
-    waiting = Job.objects.create(**common, **keys | {"unique_key": f"{name}2"}, status="waiting").pk
+    waiting = Job.objects.create(**common, **keys | {"unique_key": f"{name}2"}, status="limited").pk
     pause_queue(name, by=evil, reason=evil)
     parked = dead(**common, unique_key=name, unique_scope="live", cancelled_by=evil)
     for job_id, table in ((live, "job"), (run, "job"), (waiting, "job"), (parked, "deadjob")):

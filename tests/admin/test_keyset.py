@@ -44,7 +44,7 @@ def test_lists_are_in_the_order_of_their_indexes(viewer, many):
 
     queued = keys(f"{JOBS}?status=queued", "queue", "priority", "run_at", "id")
     assert queued == sorted(queued, key=lambda key: (key[0], -key[1], *key[2:]))
-    waiting = keys(f"{JOBS}?status=waiting", "concurrency_key", "priority", "run_at", "id")
+    waiting = keys(f"{JOBS}?status=limited", "concurrency_key", "priority", "run_at", "id")
     assert waiting == sorted(waiting, key=lambda key: (key[0], -key[1], *key[2:]))
     for url, *names in ((f"{JOBS}?status=scheduled", "run_at"), (f"{JOBS}?status=running", "worker_id")):
         assert keys(url, *names) == sorted(keys(url, *names))

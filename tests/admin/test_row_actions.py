@@ -203,7 +203,7 @@ def test_each_action_has_one_button_on_the_page_of_a_job(admin_client):
     [
         ("scheduled", {"run_now", "move", "set_priority", "kill"}),
         ("queued", {"move", "set_priority", "kill"}),
-        ("waiting", {"move", "set_priority", "kill"}),
+        ("limited", {"move", "set_priority", "kill"}),
         ("running", {"kill"}),
         ("reserved", set()),
     ],

@@ -187,7 +187,7 @@ def evil(live_server) -> None:
     worker = Worker.objects.create(
         supervisor_id=1, lease_until=timezone.now() + dt.timedelta(1), pid=1, concurrency=1, host=MARKUP, version=MARKUP
     )
-    Job.objects.create(**said, unique_key=MARKUP, unique_scope="live", run_at=timezone.now(), status="waiting")
+    Job.objects.create(**said, unique_key=MARKUP, unique_scope="live", run_at=timezone.now(), status="limited")
     now = timezone.now()
     running = {"status": "running", "lease_token": 7, "worker_id": worker.pk, "started_at": now, "concurrency_slot": 1}
     Job.objects.create(**said, **running)
@@ -204,7 +204,7 @@ def evil(live_server) -> None:
 SHOWN = {
     "overview": lambda: f"{APP}overview/",
     "jobs": lambda: f"{APP}job/",
-    "waiting job": lambda: page_of(Job.objects.get(status="waiting")),
+    "limited job": lambda: page_of(Job.objects.get(status="limited")),
     "running job": lambda: page_of(Job.objects.get(status="running")),
     "dead jobs": lambda: f"{APP}deadjob/",
     "dead job": lambda: page_of(DeadJob.objects.first()),

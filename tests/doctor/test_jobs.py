@@ -145,7 +145,7 @@ def test_jobs_behind_those_that_come_next_are_looked_at_too(sql, registry_of):
     assert "arguments-unfit" in diagnosis()[0]
     sql("UPDATE pgqueue_jobs SET id = -id, priority = -2 WHERE task = 'two'")
     assert "arguments-unfit" not in diagnosis()[0]
-    sql("UPDATE pgqueue_jobs SET status = 'waiting', concurrency_key = 'k', concurrency_limit = 1 WHERE task = 'two'")
+    sql("UPDATE pgqueue_jobs SET status = 'limited', concurrency_key = 'k', concurrency_limit = 1 WHERE task = 'two'")
     assert "arguments-unfit" in diagnosis()[0]
 
 

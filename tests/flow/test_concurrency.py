@@ -198,7 +198,7 @@ def test_job_that_backs_off_lets_others_pass_unless_the_order_is_strict(queue, s
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s' WHERE status = 'scheduled'")
     promoted = promote(queue)
     assert promoted == (({}, {}) if not details else ({"default": 1}, {}) if strict else ({}, {"k": 1}))
-    assert Job.objects.get(pk=first).status == ("queued" if keeps else "waiting")
+    assert Job.objects.get(pk=first).status == ("queued" if keeps else "limited")
     assert [job.id for job in start(queue, 2)] == [first if keeps else second]
 
 
@@ -236,7 +236,7 @@ def test_staff_make_jobs_wait_and_let_others_in(queue):
         with transaction.atomic():
             assert change()
             assert [hook.payloads for _, hook, *_ in connection.run_on_commit] == [("?+k",)]
-    assert dict(Job.objects.values_list("id", "status")) == {later: "waiting", second: "waiting"}
+    assert dict(Job.objects.values_list("id", "status")) == {later: "limited", second: "limited"}
 
 
 # No statement waits for a lock
@@ -338,7 +338,7 @@ def test_admission_that_is_refused_keeps_no_outcome_from_being_written(consumer,
         assert consumer._backoff.failures == 0
     finally:
         sql("ALTER TABLE pgqueue_jobs DROP CONSTRAINT nothing_is_let_in")
-    assert Job.objects.get().status == "waiting"
+    assert Job.objects.get().status == "limited"
 
 
 def test_others_are_told_of_jobs_that_this_consumer_will_not_claim(consumer):

@@ -41,7 +41,7 @@ def test_each_status_of_each_queue_is_counted(sql):
     Queue.objects.create(name="mail")
     found = lines()
     assert list(found) == ["default", "gone", "mail"]
-    numbers = ("queued", "scheduled", "waiting", "running", "dead")
+    numbers = ("queued", "scheduled", "limited", "running", "dead")
     shown = {name: [getattr(line, number).value for number in numbers] for name, line in found.items()}
     assert shown == {"default": [2, 0, 0, 1, 0], "gone": [0, 0, 0, 0, 1], "mail": [0, 2, 4, 0, 0]}
 

@@ -134,11 +134,11 @@ def test_unknown_task_is_told_of_wherever_the_job_is(worker):
 def test_waiting_job_names_those_that_have_the_slots_of_its_key():
     key = {"task": "x", "concurrency_key": "k", "concurrency_limit": 2}
     first = Job.objects.create(**key, concurrency_slot=1).pk
-    waiting = Job.objects.create(**key, status="waiting").pk
+    waiting = Job.objects.create(**key, status="limited").pk
     assert "A slot of its concurrency key 'k' is free" in told(waiting)
     second = Job.objects.create(**key, concurrency_slot=2).pk
     assert f"All 2 slots of its concurrency key 'k' are taken, by the jobs {first}, {second}." in told(waiting)
-    behind = Job.objects.create(**key, status="waiting").pk
+    behind = Job.objects.create(**key, status="limited").pk
     assert "1 job waits before it for that key." in told(behind)
     assert "before it" not in told(waiting)
 
@@ -146,5 +146,5 @@ def test_waiting_job_names_those_that_have_the_slots_of_its_key():
 def test_waiting_job_of_a_key_for_one_names_the_one():
     key = {"task": "x", "concurrency_key": "k", "concurrency_limit": 1}
     holder = Job.objects.create(**key, concurrency_slot=1).pk
-    waiting = Job.objects.create(**key, status="waiting").pk
+    waiting = Job.objects.create(**key, status="limited").pk
     assert f"Only one job with the concurrency key 'k' may run at a time: job {holder} has the slot." in told(waiting)

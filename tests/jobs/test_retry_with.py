@@ -58,7 +58,7 @@ def test_new_job_is_like_the_dead_one_and_both_know_of_each_other():
 def test_job_with_a_concurrency_key_waits_to_be_admitted():
     old = dead(app.record.using(concurrency_key="k", concurrency_limit=2))
     new = Job.objects.get(pk=again(old).id)
-    assert (new.status, new.concurrency_key, new.concurrency_limit) == ("waiting", "k", 2)
+    assert (new.status, new.concurrency_key, new.concurrency_limit) == ("limited", "k", 2)
 
 
 def made(**options) -> tasks.Task:
@@ -88,7 +88,7 @@ def test_keys_come_and_go_with_the_arguments(before, after):
     new = Job.objects.get(pk=again(dead(app.record.using(**before)), keys=keys).id)
     assert Keys(new.unique_key, new.concurrency_key, new.fair_key) == keys
     assert new.unique_scope == (before.get("unique_scope", "live") if keys.unique else None)
-    assert (new.concurrency_limit, new.status) == ((1, "waiting") if keys.concurrency else (None, "queued"))
+    assert (new.concurrency_limit, new.status) == ((1, "limited") if keys.concurrency else (None, "queued"))
 
 
 def test_same_form_makes_one_job():

@@ -135,10 +135,10 @@ def test_filter_by_what_a_table_does_not_have_is_refused(put, source, chosen):
 
 def test_filter_by_status_or_reason(put):
     later, lost = put(Source.LIVE, status="'scheduled'"), put(Source.DEAD, reason="'lost'")
-    both = [put(Source.LIVE), put(Source.LIVE, status="'waiting'")]
+    both = [put(Source.LIVE), put(Source.LIVE, status="'limited'")]
     put(Source.DEAD)
     assert found(Source.LIVE, kinds=("scheduled",)) == [later]
-    assert found(Source.LIVE, kinds=("queued", "waiting")) == both
+    assert found(Source.LIVE, kinds=("queued", "limited")) == both
     assert found(Source.DEAD, kinds=("lost",)) == [lost]
     assert len(found(Source.LIVE)) == 3
 

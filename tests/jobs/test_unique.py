@@ -85,7 +85,7 @@ def test_bulk_returns_the_id_of_each_call_in_their_order():
 def test_job_with_a_concurrency_key_waits_to_be_admitted(queue):
     app.noop.using(concurrency_key="k", concurrency_limit=3).enqueue()
     job = Job.objects.get()
-    assert (job.status, job.concurrency_limit, job.concurrency_slot) == ("waiting", 3, None)
+    assert (job.status, job.concurrency_limit, job.concurrency_slot) == ("limited", 3, None)
     assert claim.claim(queue, "default", limit=1, worker_id=1) == []
 
 
@@ -203,10 +203,10 @@ def test_others_of_a_bulk_are_changed_when_one_starts_while_it_is_waited_for(que
         ({"run_at": 2 * HOUR}, "earlier", 3 * HOUR, ("scheduled", 2)),
         ({"run_at": 2 * HOUR}, "earlier", None, ("queued", 0)),
         ({"run_at": 2 * HOUR}, "earlier", -HOUR, ("queued", -1)),
-        ({"run_at": 2 * HOUR, "concurrency_key": "c"}, "earlier", None, ("waiting", 0)),
+        ({"run_at": 2 * HOUR, "concurrency_key": "c"}, "earlier", None, ("limited", 0)),
         ({"run_at": 2 * HOUR, "fair_key": "f"}, "earlier", None, ("scheduled", 0)),
         ({}, "earlier", HOUR, ("queued", 0)),
-        ({"concurrency_key": "c"}, "earlier", -HOUR, ("waiting", -1)),
+        ({"concurrency_key": "c"}, "earlier", -HOUR, ("limited", -1)),
         ({"run_at": 2 * HOUR}, "existing", None, ("scheduled", 2)),
     ],
 )
@@ -227,7 +227,7 @@ def test_job_moved_into_the_future_gives_its_slot_back_unless_it_backs_off_with_
     job = Job.objects.get(pk=job_id)
     assert (job.status, job.concurrency_slot) == ("scheduled", 1 if strict_backoff else None)
     enqueue(on_conflict="earlier")
-    assert Job.objects.get(pk=job_id).status == ("queued" if strict_backoff else "waiting")
+    assert Job.objects.get(pk=job_id).status == ("queued" if strict_backoff else "limited")
 
 
 def test_moved_job_expires_by_the_call_that_moved_it_later(db):
@@ -249,12 +249,12 @@ def test_workers_are_woken_where_the_job_is_due(db, django_capture_on_commit_cal
 
 
 @pytest.mark.parametrize("conflict", ["existing", "replace", "later"])
-@pytest.mark.parametrize(("status", "told"), [("queued", ["mail"]), ("waiting", ["?+c"]), ("scheduled", [])])
+@pytest.mark.parametrize(("status", "told"), [("queued", ["mail"]), ("limited", ["?+c"]), ("scheduled", [])])
 def test_job_that_workers_have_stepped_over_is_announced(
     sql, django_capture_on_commit_callbacks, conflict, status, told
 ):
     """They leave it alone while it is locked."""
-    concurrency_key = "c" if status == "waiting" else None
+    concurrency_key = "c" if status == "limited" else None
     enqueue("old", queue="mail", unique_scope="start", concurrency_key=concurrency_key, run_at=HOUR)
     sql("UPDATE pgqueue_jobs SET status = %s, run_at = now() - interval '2 hours'", status)
     with django_capture_on_commit_callbacks() as hooks:
@@ -300,7 +300,7 @@ BOTH_WAYS = pytest.mark.parametrize("enqueue_keyed", [from_python, from_sql])
 
 def index_orders(queue, indexed) -> None:
     """Be a worker for a moment: let in and run what is there, each job with the version of its order that it sees."""
-    waiting = queue.rows("SELECT concurrency_key FROM pgqueue_jobs WHERE status = 'waiting'", {})
+    waiting = queue.rows("SELECT concurrency_key FROM pgqueue_jobs WHERE status = 'limited'", {})
     admit(queue, {key for (key,) in waiting})
     for job in claim.claim(queue, "default", limit=10, worker_id=1):
         [order] = json.loads(job.args)

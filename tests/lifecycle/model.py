@@ -84,7 +84,7 @@ class Job:
             self.slot = None
 
     def come_due(self) -> None:
-        self.state = "waiting" if self.limited_by and not self.slot else "queued"
+        self.state = "limited" if self.limited_by and not self.slot else "queued"
 
     def die(self, reason: str, error: str, by: str | None = None) -> None:
         self.leave("dead")
@@ -316,7 +316,7 @@ class Book:
 
     def _admit(self, key: str) -> list[Job]:
         used = {job.slot for job in self.seen() if job.limited_by == key and job.slot}
-        waiting = [job for job in self.seen() if (job.limited_by, job.state) == (key, "waiting")]
+        waiting = [job for job in self.seen() if (job.limited_by, job.state) == (key, "limited")]
         waiting = sorted((job for job in waiting if job.due[0] <= self.model.now), key=lambda job: job.place)
         room = waiting[0].limit - len(used) if waiting else 0
         if waiting and waiting[0].is_strict:  # none passes one that is locked
@@ -389,7 +389,7 @@ class Book:
     # Staff and the clock
 
     def kill(self, ids: Collection[int], *, by: str) -> tuple[list[int], list[int]]:
-        dead = self.take_all(ids, lambda job: job.state in ("scheduled", "queued", "waiting"))
+        dead = self.take_all(ids, lambda job: job.state in ("scheduled", "queued", "limited"))
         running = self.take_all(ids, lambda job: job.state == "running")
         for job in dead:
             job.die("killed", f"killed by {by}", by)
@@ -434,4 +434,4 @@ class Book:
         for job in jobs:
             job.come_due()
         queued = Counter(job.queue for job in jobs if job.state == "queued")
-        return dict(queued), dict(Counter(job.limited_by for job in jobs if job.state == "waiting"))
+        return dict(queued), dict(Counter(job.limited_by for job in jobs if job.state == "limited"))

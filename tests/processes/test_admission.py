@@ -50,7 +50,7 @@ def test_frozen_worker_keeps_no_key_but_that_of_its_job(start_worker):
         enqueue_many(app.record.using(concurrency_key=key), [(key,)] * 5)
     start_worker("--concurrency", "2")
     eventually(lambda: FinishedJob.objects.count() == 15)
-    assert dict(Job.objects.values_list("id", "status")) == {held: "running", behind: "waiting"}
+    assert dict(Job.objects.values_list("id", "status")) == {held: "running", behind: "limited"}
 
 
 def test_waiting_jobs_are_found_though_they_are_not_announced(start_worker, settings):

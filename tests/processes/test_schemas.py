@@ -16,7 +16,7 @@ TENANTS = ("tenant_a", "tenant_b")
 ENQUEUE = """
 INSERT INTO {schema}.pgqueue_jobs (task) SELECT 'tests.app.tasks.noop' FROM generate_series(1, 20);
 INSERT INTO {schema}.pgqueue_jobs (task, status, concurrency_key, concurrency_limit)
-SELECT 'tests.app.tasks.noop', 'waiting', 'shared by name', 1 FROM generate_series(1, 3)
+SELECT 'tests.app.tasks.noop', 'limited', 'shared by name', 1 FROM generate_series(1, 3)
 """
 
 

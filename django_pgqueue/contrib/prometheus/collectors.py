@@ -52,7 +52,7 @@ from django_pgqueue.worker.metrics import CommandMetrics, CounterSums
 
 logger = logging.getLogger("django_pgqueue")
 
-STATUSES = ("queued", "scheduled", "waiting", "running")
+STATUSES = ("queued", "scheduled", "limited", "running")
 FRESH_SECONDS = 1.0
 
 

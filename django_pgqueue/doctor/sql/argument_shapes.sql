@@ -1,6 +1,6 @@
 -- Of which shape the arguments are of jobs that are still to run; values decide nothing, so none is returned. Looks at
--- the first jobs of each given queue in the order of the claim, at the first scheduled and waiting ones and at the
--- newest, up to a limit each, along pgqueue_jobs_claim, pgqueue_jobs_due, pgqueue_jobs_waiting and the primary key;
+-- the first jobs of each given queue in the order of the claim, at the first scheduled and limited ones and at the
+-- newest, up to a limit each, along pgqueue_jobs_claim, pgqueue_jobs_due, pgqueue_jobs_limited and the primary key;
 -- locks nothing. Called by doctor. Returns task, backend, type and length of args, type and keys of kwargs, how many,
 -- and one id.
 WITH seen AS (
@@ -25,7 +25,7 @@ WITH seen AS (
     (
         SELECT job.id
         FROM pgqueue_jobs AS job
-        WHERE job.status = 'waiting'
+        WHERE job.status = 'limited'
         ORDER BY job.concurrency_key, (-job.priority), job.run_at, job.id
         LIMIT 10 * %(limit)s::bigint
     )
@@ -46,6 +46,6 @@ FROM (
         END AS keys
     FROM seen
     JOIN pgqueue_jobs AS job ON job.id = seen.id
-    WHERE job.status IN ('queued', 'scheduled', 'waiting')
+    WHERE job.status IN ('queued', 'scheduled', 'limited')
 ) AS shape
 GROUP BY shape.task, shape.backend, shape.args, shape.length, shape.kwargs, shape.keys;

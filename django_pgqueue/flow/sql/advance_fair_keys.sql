@@ -13,7 +13,7 @@ WITH due AS MATERIALIZED (
         WHERE one.queue = late.queue
           AND one.fair_key = late.fair_key
           AND (-one.priority) = late.rank
-          AND one.status IN ('queued', 'waiting')
+          AND one.status IN ('queued', 'limited')
         ORDER BY one.run_at
         LIMIT 100
         FOR NO KEY UPDATE SKIP LOCKED

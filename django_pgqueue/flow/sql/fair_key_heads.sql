@@ -7,7 +7,7 @@ WITH RECURSIVE front (queue, fair_key, rank, run_at, number) AS (
         SELECT job.queue, job.fair_key, -job.priority, job.run_at, 1
         FROM pgqueue_jobs AS job
         WHERE job.fair_key IS NOT NULL
-          AND job.status IN ('queued', 'waiting')
+          AND job.status IN ('queued', 'limited')
           AND (job.queue, job.fair_key, (-job.priority)) > (%(queue)s::text, %(fair_key)s::text, %(rank)s::smallint)
         ORDER BY job.queue, job.fair_key, (-job.priority), job.run_at
         LIMIT 1
@@ -19,7 +19,7 @@ WITH RECURSIVE front (queue, fair_key, rank, run_at, number) AS (
         SELECT job.queue, job.fair_key, -job.priority AS rank, job.run_at
         FROM pgqueue_jobs AS job
         WHERE job.fair_key IS NOT NULL
-          AND job.status IN ('queued', 'waiting')
+          AND job.status IN ('queued', 'limited')
           AND (job.queue, job.fair_key, (-job.priority)) > (front.queue, front.fair_key, front.rank)
         ORDER BY job.queue, job.fair_key, (-job.priority), job.run_at
         LIMIT 1

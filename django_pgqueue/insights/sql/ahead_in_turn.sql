@@ -7,7 +7,7 @@ FROM (
     FROM pgqueue_jobs AS job
     WHERE job.queue = %(queue)s::text
       AND job.fair_key = %(name)s::text
-      AND job.status IN ('queued', 'waiting')
+      AND job.status IN ('queued', 'limited')
       AND ((-job.priority), job.run_at) < (%(rank)s::smallint, %(run_at)s::timestamptz)
     ORDER BY job.queue, job.fair_key, (-job.priority), job.run_at
     LIMIT %(limit)s::bigint

@@ -1,8 +1,8 @@
 -- How many jobs of each status some queues have, and how many dead ones. Called by insights.overview. No backlog makes
 -- it take long: for each queue it reads pgqueue_jobs_claim and pgqueue_dead_jobs_queue up to the limit; what has no
 -- index by queue is read up to ``most`` rows over all queues, the scheduled ones in the order in which they are due.
--- Locks nothing. Returns the name; queued, scheduled, waiting, running and dead; and whether of the scheduled, the
--- waiting and the running ones there were more than were looked at, so that the number may be too low.
+-- Locks nothing. Returns the name; queued, scheduled, limited, running and dead; and whether of the scheduled, the
+-- limited and the running ones there were more than were looked at, so that the number may be too low.
 WITH seen AS MATERIALIZED (
     (
         SELECT job.queue, job.status
@@ -15,7 +15,7 @@ WITH seen AS MATERIALIZED (
     (
         SELECT job.queue, job.status
         FROM pgqueue_jobs AS job
-        WHERE job.status = 'waiting'
+        WHERE job.status = 'limited'
         ORDER BY job.concurrency_key
         LIMIT %(most)s::bigint
     )
@@ -32,7 +32,7 @@ numbers AS MATERIALIZED (
     SELECT
         seen.queue,
         count(*) FILTER (WHERE seen.status = 'scheduled') AS scheduled,
-        count(*) FILTER (WHERE seen.status = 'waiting') AS waiting,
+        count(*) FILTER (WHERE seen.status = 'limited') AS limited,
         count(*) FILTER (WHERE seen.status = 'running') AS running
     FROM seen
     GROUP BY seen.queue
@@ -49,7 +49,7 @@ SELECT
         ) AS queued
     ),
     COALESCE(numbers.scheduled, 0),
-    COALESCE(numbers.waiting, 0),
+    COALESCE(numbers.limited, 0),
     COALESCE(numbers.running, 0),
     (
         SELECT count(*)
@@ -61,7 +61,7 @@ SELECT
         ) AS dead
     ),
     (SELECT count(*) FROM seen WHERE seen.status IN ('scheduled', 'reserved')) = %(most)s::bigint,
-    (SELECT count(*) FROM seen WHERE seen.status = 'waiting') = %(most)s::bigint,
+    (SELECT count(*) FROM seen WHERE seen.status = 'limited') = %(most)s::bigint,
     (SELECT count(*) FROM seen WHERE seen.status = 'running') = %(most)s::bigint
 FROM unnest(%(names)s::text[]) AS chosen (name)
 LEFT JOIN numbers ON numbers.queue = chosen.name;

@@ -12,7 +12,7 @@ UPDATE pgqueue_jobs AS job
 SET run_at = due.run_at,
     status = CASE
         WHEN job.status <> 'scheduled' OR due.run_at > statement_timestamp() OR job.fair_key IS NOT NULL THEN job.status
-        WHEN job.concurrency_key IS NOT NULL AND job.concurrency_slot IS NULL THEN 'waiting'
+        WHEN job.concurrency_key IS NOT NULL AND job.concurrency_slot IS NULL THEN 'limited'
         ELSE 'queued'
     END
 FROM due
@@ -36,4 +36,4 @@ WHERE job.id = ANY (ARRAY(
 ))
 RETURNING
     job.unique_key, job.id, job.queue, job.status = 'queued',
-    CASE WHEN job.status = 'waiting' THEN job.concurrency_key END;
+    CASE WHEN job.status = 'limited' THEN job.concurrency_key END;

@@ -36,7 +36,7 @@ SELECT
     END,
     CASE
         WHEN call.run_at > statement_timestamp() THEN 'scheduled'
-        WHEN call.concurrency_key IS NOT NULL THEN 'waiting'
+        WHEN call.concurrency_key IS NOT NULL THEN 'limited'
         ELSE 'queued'
     END,
     %(max_attempts)s::smallint,
@@ -65,6 +65,6 @@ FROM call
 ORDER BY call.unique_key COLLATE "C", call.position
 ON CONFLICT (unique_key) WHERE unique_scope IN ('live', 'start') DO NOTHING
 RETURNING
-    id, status = 'queued', status = 'waiting', unique_key,
+    id, status = 'queued', status = 'limited', unique_key,
     CASE WHEN backend <> '' THEN enqueued_at END,
     CASE WHEN backend <> '' THEN run_at END;

@@ -4,7 +4,7 @@
 -- undoes the statement.
 SELECT
     conflict.unique_key, conflict.id, conflict.queue, conflict.status = 'queued',
-    CASE WHEN conflict.status = 'waiting' THEN conflict.concurrency_key END
+    CASE WHEN conflict.status = 'limited' THEN conflict.concurrency_key END
 FROM unnest(%(unique_keys)s::text[]) AS call (unique_key)
 CROSS JOIN LATERAL (
     SELECT one.unique_key, one.id, one.queue, one.status, one.concurrency_key

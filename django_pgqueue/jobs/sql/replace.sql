@@ -36,4 +36,4 @@ WHERE job.id = ANY (ARRAY(
 ))
 RETURNING
     job.unique_key, job.id, job.queue, job.status = 'queued',
-    CASE WHEN job.status = 'waiting' THEN job.concurrency_key END;
+    CASE WHEN job.status = 'limited' THEN job.concurrency_key END;

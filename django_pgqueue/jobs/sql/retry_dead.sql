@@ -25,7 +25,7 @@ retried AS (
         target.parent_id, target.lease_seconds, target.timeout_seconds, target.priority, target.max_attempts,
         target.concurrency_limit, target.unique_for_seconds, target.keep, target.keep_seconds,
         target.concurrency_strict,
-        CASE WHEN target.concurrency_key IS NULL THEN 'queued' ELSE 'waiting' END, target.queue, target.task,
+        CASE WHEN target.concurrency_key IS NULL THEN 'queued' ELSE 'limited' END, target.queue, target.task,
         target.backend, target.args, target.kwargs, target.unique_key,
         CASE target.unique_scope WHEN 'started' THEN 'start' WHEN 'given_up' THEN 'live' ELSE target.unique_scope END,
         target.concurrency_key, target.fair_key, target.metadata, target.progress,

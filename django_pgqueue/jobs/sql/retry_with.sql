@@ -27,7 +27,7 @@ retried AS (
             ELSE target.unique_for_seconds
         END,
         target.keep, target.keep_seconds, target.concurrency_strict,
-        CASE WHEN %(concurrency_key)s::text IS NULL THEN 'queued' ELSE 'waiting' END, %(queue)s::text, %(task)s::text,
+        CASE WHEN %(concurrency_key)s::text IS NULL THEN 'queued' ELSE 'limited' END, %(queue)s::text, %(task)s::text,
         target.backend, %(args)s::jsonb, %(kwargs)s::jsonb, %(unique_key)s::text,
         CASE
             WHEN %(unique_key)s::text IS NULL THEN NULL

@@ -10,7 +10,7 @@ WITH target AS MATERIALIZED (
 )
 UPDATE pgqueue_jobs AS job
 SET status = CASE
-        WHEN job.concurrency_key IS NOT NULL AND job.concurrency_slot IS NULL THEN 'waiting'
+        WHEN job.concurrency_key IS NOT NULL AND job.concurrency_slot IS NULL THEN 'limited'
         ELSE 'queued'
     END,
     run_at = statement_timestamp(),
@@ -23,4 +23,4 @@ SET status = CASE
     )
 FROM target
 WHERE job.id = target.id
-RETURNING job.id, job.queue, CASE WHEN job.status = 'waiting' THEN job.concurrency_key END;
+RETURNING job.id, job.queue, CASE WHEN job.status = 'limited' THEN job.concurrency_key END;

@@ -1,6 +1,6 @@
 -- Whether anything is left to drain: claimable, due or about to be admitted in the served queues (patterns of LIKE;
 -- wanted NULL means all) that are not paused, or running in the given processes. Called by pending_work.is_drained().
--- Walks along pgqueue_jobs_claim from queue to queue and along pgqueue_jobs_waiting from key to key; leans on the due
+-- Walks along pgqueue_jobs_claim from queue to queue and along pgqueue_jobs_limited from key to key; leans on the due
 -- and the running index. Locks nothing, stops at the first row, and returns one boolean.
 WITH RECURSIVE backlog (queue) AS (
     (SELECT job.queue FROM pgqueue_jobs AS job WHERE job.status = 'queued' ORDER BY job.queue LIMIT 1)
@@ -15,11 +15,11 @@ WITH RECURSIVE backlog (queue) AS (
     FROM backlog
     WHERE backlog.queue IS NOT NULL
 ),
-waiting (key) AS (
+limited (key) AS (
     (
         SELECT job.concurrency_key
         FROM pgqueue_jobs AS job
-        WHERE job.status = 'waiting'
+        WHERE job.status = 'limited'
         ORDER BY job.concurrency_key, (-job.priority), job.run_at, job.id
         LIMIT 1
     )
@@ -27,12 +27,12 @@ waiting (key) AS (
     SELECT (
         SELECT job.concurrency_key
         FROM pgqueue_jobs AS job
-        WHERE job.status = 'waiting' AND job.concurrency_key > waiting.key
+        WHERE job.status = 'limited' AND job.concurrency_key > limited.key
         ORDER BY job.concurrency_key, (-job.priority), job.run_at, job.id
         LIMIT 1
     )
-    FROM waiting
-    WHERE waiting.key IS NOT NULL
+    FROM limited
+    WHERE limited.key IS NOT NULL
 ),
 paused AS MATERIALIZED (
     SELECT limits.name
@@ -64,12 +64,12 @@ SELECT
     )
     OR EXISTS (
         SELECT
-        FROM waiting
+        FROM limited
         CROSS JOIN LATERAL (
             SELECT job.queue, job.concurrency_limit
             FROM pgqueue_jobs AS job
-            WHERE job.status = 'waiting'
-              AND job.concurrency_key = waiting.key
+            WHERE job.status = 'limited'
+              AND job.concurrency_key = limited.key
               AND job.run_at <= statement_timestamp()
             ORDER BY job.concurrency_key, (-job.priority), job.run_at, job.id
             LIMIT 1
@@ -81,7 +81,7 @@ SELECT
           AND head.concurrency_limit > (
               SELECT count(*)
               FROM pgqueue_jobs AS job
-              WHERE job.concurrency_key = waiting.key AND job.concurrency_slot IS NOT NULL
+              WHERE job.concurrency_key = limited.key AND job.concurrency_slot IS NOT NULL
           )
     )
     OR EXISTS (

@@ -25,7 +25,7 @@ SELECT
     EXISTS (
         SELECT
         FROM pgqueue_jobs AS job
-        WHERE job.expires_at <= statement_timestamp() AND job.status IN ('scheduled', 'queued', 'waiting')
+        WHERE job.expires_at <= statement_timestamp() AND job.status IN ('scheduled', 'queued', 'limited')
     ),
     EXISTS (
         SELECT
@@ -36,7 +36,7 @@ SELECT
           AND (job.expires_at > statement_timestamp()) IS NOT FALSE
           AND job.cancel_requested_at IS NULL
     ),
-    EXISTS (SELECT FROM pgqueue_jobs AS job WHERE job.status = 'waiting'),
+    EXISTS (SELECT FROM pgqueue_jobs AS job WHERE job.status = 'limited'),
     EXISTS (SELECT FROM pgqueue_jobs AS job WHERE job.status = 'running'),
     (
         SELECT extract(epoch FROM schedule.next_at - statement_timestamp())::double precision

@@ -1,4 +1,4 @@
--- Make due scheduled jobs claimable, or waiting where they have a concurrency key and no slot. Called by
+-- Make due scheduled jobs claimable, or limited where they have a concurrency key and no slot. Called by
 -- maintenance.promoter. Takes a bounded slice in order of run_at and steps over locked rows, so any number of workers
 -- may try. The IN repeats the predicate of pgqueue_jobs_due, so that it can be used; the = narrows it. Returns one row
 -- for each queue, whose key is NULL, and for each concurrency key of jobs that wait. Fair jobs get their turns now.
@@ -40,13 +40,13 @@ placed AS (
 promoted AS (
     UPDATE pgqueue_jobs AS job
     SET status = CASE
-            WHEN job.concurrency_key IS NOT NULL AND job.concurrency_slot IS NULL THEN 'waiting'
+            WHEN job.concurrency_key IS NOT NULL AND job.concurrency_slot IS NULL THEN 'limited'
             ELSE 'queued'
         END,
         run_at = due.run_at
     FROM placed AS due
     WHERE job.ctid = due.place
-    RETURNING job.queue, CASE WHEN job.status = 'waiting' THEN job.concurrency_key END AS key
+    RETURNING job.queue, CASE WHEN job.status = 'limited' THEN job.concurrency_key END AS key
 )
 SELECT promoted.queue, promoted.key, count(*)
 FROM promoted

@@ -1,12 +1,12 @@
--- Which concurrency keys have both a waiting job and room for it, of the next keys in alphabetical order. Called by
--- maintenance.concurrency_sweeper. Walks along pgqueue_jobs_waiting from one key to the next, looks at its first job,
+-- Which concurrency keys have both a limited job and room for it, of the next keys in alphabetical order. Called by
+-- maintenance.concurrency_sweeper. Walks along pgqueue_jobs_limited from one key to the next, looks at its first job,
 -- and counts its entries in pgqueue_jobs_slot; locks nothing. Returns one row: those keys, the last key that was looked
 -- at, and whether there may be more behind it.
 WITH RECURSIVE key (name, number) AS (
     (
         SELECT job.concurrency_key, 1
         FROM pgqueue_jobs AS job
-        WHERE job.status = 'waiting' AND job.concurrency_key > %(after)s::text
+        WHERE job.status = 'limited' AND job.concurrency_key > %(after)s::text
         ORDER BY job.concurrency_key, (-job.priority), job.run_at, job.id
         LIMIT 1
     )
@@ -16,7 +16,7 @@ WITH RECURSIVE key (name, number) AS (
     CROSS JOIN LATERAL (
         SELECT job.concurrency_key AS name
         FROM pgqueue_jobs AS job
-        WHERE job.status = 'waiting' AND job.concurrency_key > key.name
+        WHERE job.status = 'limited' AND job.concurrency_key > key.name
         ORDER BY job.concurrency_key, (-job.priority), job.run_at, job.id
         LIMIT 1
     ) AS next
@@ -32,7 +32,7 @@ CROSS JOIN LATERAL (
         (
             SELECT job.concurrency_limit
             FROM pgqueue_jobs AS job
-            WHERE job.status = 'waiting' AND job.concurrency_key = key.name AND job.run_at <= statement_timestamp()
+            WHERE job.status = 'limited' AND job.concurrency_key = key.name AND job.run_at <= statement_timestamp()
             ORDER BY job.concurrency_key, (-job.priority), job.run_at, job.id
             LIMIT 1
         ) > (

@@ -45,7 +45,7 @@ BEGIN
             CASE WHEN pgqueue_enqueue.concurrency_key IS NOT NULL THEN pgqueue_enqueue.concurrency_limit END,
             CASE
                 WHEN pgqueue_enqueue.run_at > statement_timestamp() THEN 'scheduled'
-                WHEN pgqueue_enqueue.concurrency_key IS NOT NULL THEN 'waiting'
+                WHEN pgqueue_enqueue.concurrency_key IS NOT NULL THEN 'limited'
                 ELSE 'queued'
             END
         )

@@ -67,7 +67,7 @@ BEGIN
                   AND job.fair_key = key.fair_key
                   AND (-job.priority) = -of_priority
                   AND job.run_at >= head
-                  AND job.status IN ('queued', 'waiting')
+                  AND job.status IN ('queued', 'limited')
                 ORDER BY job.run_at DESC
                 LIMIT 32
             ) AS late

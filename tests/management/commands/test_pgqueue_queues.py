@@ -30,7 +30,7 @@ def test_list_tells_how_queues_stand(queue, monkeypatch):
     pause_queue("mail", by="ann", reason="provider is down")
     app.noop.using(queue="odd\x1b[1m").enqueue()
     head, default, mail, odd = run("list").splitlines()
-    assert head.split() == ["queue", "queued", "running", "waiting", "limits", "paused"]
+    assert head.split() == ["queue", "queued", "running", "limited", "limits", "paused"]
     assert default.split(maxsplit=4) == ["default", "5+", "1", "0", "1,500 at once; 60/m, burst 1  -"]
     assert mail.split(maxsplit=5)[:5] == ["mail", "1", "0", "0", "-"]
     assert mail.split("by ann since ")[1].endswith(": provider is down")
@@ -100,19 +100,19 @@ def test_words_that_cannot_work_change_nothing(transactional_db, words, message)
 
 def numbers() -> dict[str, tuple]:
     found = json.loads(run("list", "--format", "json"))
-    return {one["name"]: (one["queued"], one["running"], one["waiting"], one["at_least"]) for one in found}
+    return {one["name"]: (one["queued"], one["running"], one["limited"], one["at_least"]) for one in found}
 
 
 def test_jobs_are_counted_up_to_a_limit(queue, monkeypatch):
     enqueue_many(app.noop, [()] * 8)
     claim(queue, "default", limit=3, worker_id=1)
     enqueue_many(app.noop.using(queue="mail", concurrency_key="k"), [()] * 4)
-    assert Job.objects.filter(status="waiting").count() == 4
+    assert Job.objects.filter(status="limited").count() == 4
     for name in ("default", "mail", "none"):
         Queue.objects.create(name=name)
     assert numbers() == {"default": (5, 3, 0, []), "mail": (0, 0, 4, []), "none": (0, 0, 0, [])}
     monkeypatch.setattr(overview, "CAPS", (2,))
     monkeypatch.setattr(overview, "MOST_LOOKED_AT", 3)
     found = numbers()
-    assert found["default"] == (2, 3, 0, ["queued", "running", "waiting"])
-    assert found["mail"] == (0, 0, 3, ["running", "waiting"])
+    assert found["default"] == (2, 3, 0, ["queued", "running", "limited"])
+    assert found["mail"] == (0, 0, 3, ["running", "limited"])

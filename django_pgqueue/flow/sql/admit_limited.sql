@@ -1,7 +1,7 @@
--- Let in the next jobs of the concurrency keys that try_lock.sql has just locked: waiting becomes queued, with a slot.
+-- Let in the next jobs of the concurrency keys that try_lock.sql has just locked: limited becomes queued, with a slot.
 -- Called by concurrency.send(). Steps over rows that others hold, unless the first job of the key is strict: then none
 -- passes those. One edited between snapshot and lock is left for the next time. Reads the key's entries in
--- pgqueue_jobs_slot and the first ones in pgqueue_jobs_waiting. Returns the queues that have jobs to claim.
+-- pgqueue_jobs_slot and the first ones in pgqueue_jobs_limited. Returns the queues that have jobs to claim.
 WITH key AS MATERIALIZED (
     SELECT
         locked.name,
@@ -12,7 +12,7 @@ WITH key AS MATERIALIZED (
             THEN ARRAY(
                 SELECT one.ctid
                 FROM pgqueue_jobs AS one
-                WHERE one.concurrency_key = locked.name AND one.status = 'waiting' AND one.run_at <= statement_timestamp()
+                WHERE one.concurrency_key = locked.name AND one.status = 'limited' AND one.run_at <= statement_timestamp()
                 ORDER BY one.concurrency_key, (-one.priority), one.run_at, one.id
                 LIMIT head.concurrency_limit - cardinality(used.slots)
             )
@@ -25,7 +25,7 @@ WITH key AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT one.concurrency_limit, one.concurrency_strict
         FROM pgqueue_jobs AS one
-        WHERE one.concurrency_key = locked.name AND one.status = 'waiting' AND one.run_at <= statement_timestamp()
+        WHERE one.concurrency_key = locked.name AND one.status = 'limited' AND one.run_at <= statement_timestamp()
         ORDER BY one.concurrency_key, (-one.priority), one.run_at, one.id
         LIMIT 1  -- with LATERAL, no statistics can turn this into a scan of the table
     ) AS head
@@ -54,7 +54,7 @@ best AS MATERIALIZED (
         FROM (
             SELECT one.ctid AS place, one.concurrency_limit, -one.priority AS rank, one.run_at, one.id
             FROM pgqueue_jobs AS one
-            WHERE one.concurrency_key = key.name AND one.status = 'waiting' AND one.run_at <= statement_timestamp()
+            WHERE one.concurrency_key = key.name AND one.status = 'limited' AND one.run_at <= statement_timestamp()
             ORDER BY one.concurrency_key, (-one.priority), one.run_at, one.id
             LIMIT key.room
             FOR NO KEY UPDATE SKIP LOCKED
