@@ -56,10 +56,10 @@ def findings(options: argparse.Namespace) -> Iterator[Finding]:
 
 def starts_at_rate(options: argparse.Namespace) -> list[float]:
     """Return when jobs of a queue with a rate were started, in seconds from the first one on."""
-    from django_pgqueue import limit_queue
+    from django_pgqueue import queues
 
     seed(int(options.rate * (options.seconds + 2 * SPARE_SECONDS)), "noop")
-    limit_queue(QUEUE, rate=options.rate)
+    queues.limit(QUEUE, rate=options.rate)
     with worker("--processes", str(options.processes)) as command:
         wait_until(lambda: lasted() > options.seconds + SPARE_SECONDS / 2, command)
     return [at for (at,) in sql(f"SELECT extract(epoch FROM started_at - {FIRST})::float FROM {DONE} ORDER BY 1")]
@@ -81,12 +81,12 @@ def most_above(rate: float, starts: list[float]) -> float:
 
 
 def most_at_once(options: argparse.Namespace) -> Finding:
-    from django_pgqueue import limit_queue
+    from django_pgqueue import queues
 
     most, rates = [], []
     for _ in range(options.runs):
         seed(options.jobs, "rest", args=f"'[{REST_MICROSECONDS}]'")
-        limit_queue(QUEUE, max_running=options.max_running)
+        queues.limit(QUEUE, max_running=options.max_running)
         with worker("--processes", str(options.processes)) as command:
             wait_until(lambda: not sql("SELECT 1 FROM pgqueue_jobs LIMIT 1"), command)
         steps = sql(f"SELECT started_at, 1 FROM {DONE} UNION ALL SELECT finished_at, -1 FROM {DONE} ORDER BY 1, 2")

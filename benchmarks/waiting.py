@@ -55,7 +55,7 @@ def latencies(jobs: int, *, notify: bool) -> list[float]:
     from django.test import override_settings
 
     from benchmarks.tasks import rest
-    from django_pgqueue.results import waiter
+    from django_pgqueue.jobs import waiter
 
     begin_empty()
     seen = []

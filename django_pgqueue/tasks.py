@@ -10,10 +10,10 @@ from django_pgqueue import registry
 from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.instrumentation import run_if_immediate
 from django_pgqueue.jobs.enqueue import arguments_of, check_arguments, insert_many, insert_one
+from django_pgqueue.jobs.handle import JobHandle
 from django_pgqueue.keys import KeyBy, KeysBy
 from django_pgqueue.options import OF_RULES, OF_TASKS, Options, TaskDeclaration, check_known
 from django_pgqueue.registry import TaskAdapter, TaskDefinition
-from django_pgqueue.results.handle import JobHandle
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import tests.app.tasks as app
-from django_pgqueue import job
+from django_pgqueue import jobs
 from django_pgqueue.framework import TaskResultDoesNotExist, task_backends
 from django_pgqueue.insights import history
 from django_pgqueue.jobs.actions import KILL, MOVE, PURGE, RETRY, SET_PRIORITY
@@ -199,7 +199,7 @@ def say_everything() -> None:
         for model in TABLES.values():
             for job_id in model.objects.values_list("pk", flat=True):
                 call_command("pgqueue_jobs", "show", str(job_id), "--format", form, stdout=io.StringIO())
-                job(job_id).state()
+                jobs.get(job_id).state()
                 with contextlib.suppress(TaskResultDoesNotExist):
                     task_backends["default"].get_result(str(job_id))
 

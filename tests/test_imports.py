@@ -18,7 +18,7 @@ FLOORS = [
     ("services",),
     ("flow",),
     ("jobs",),
-    ("logs", "results"),
+    ("logs", "queues", "workers"),
     ("tasks", "models", "routers"),
     ("schedules",),
     ("maintenance",),

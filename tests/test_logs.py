@@ -13,7 +13,8 @@ import pytest
 
 import django_pgqueue
 import tests.app.tasks as app
-from django_pgqueue import is_in_job, kill, purge
+from django_pgqueue import is_in_job
+from django_pgqueue.jobs import kill, purge
 from django_pgqueue.log_lines import FIELDS
 from django_pgqueue.logs import JobFields
 from django_pgqueue.maintenance.reaper import settle

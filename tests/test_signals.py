@@ -5,8 +5,8 @@ from django.db import connection
 from django.dispatch import Signal
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill, purge, retry, signals
-from django_pgqueue.jobs import ack
+from django_pgqueue import enqueue_many, signals
+from django_pgqueue.jobs import ack, kill, purge, retry
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.maintenance.reaper import fail_overdue, settle

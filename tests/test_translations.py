@@ -17,9 +17,10 @@ from django.test import Client
 from django.utils.translation import override
 
 import tests.app.tasks as app
-from django_pgqueue import kill, pause_queue
+from django_pgqueue import queues
 from django_pgqueue.doctor import findings
 from django_pgqueue.insights.formatting import at_most, grouped, short
+from django_pgqueue.jobs import kill
 from django_pgqueue.models import DeadJob
 from tests.messages import CATALOGUES, KEYWORDS, PACKAGE, ROOT, as_mo, as_po, brought_up_to_date, compiled, marked, read
 from tests.messages import untranslated as left_in
@@ -169,7 +170,7 @@ def test_overview_is_german(admin):
 
 def test_page_of_a_job_is_german(admin):
     job_id = app.record.using(run_at=dt.timedelta(hours=1), queue="mail").enqueue().id
-    pause_queue("mail", by="eve", reason="moving house")
+    queues.pause("mail", by="eve", reason="moving house")
     shown = page(admin, f"job/{job_id}/change/")
     for text in ("Zeitleiste", "Status geplant", "pausiert seit", "moving house", "Zeitlimit in Sekunden"):
         assert text in shown
@@ -223,7 +224,7 @@ def test_default_stays_english(admin, language):
 def test_commands_speak_english_whatever_the_language_of_the_project(settings, language):
     settings.LANGUAGE_CODE = language
     job_id = app.noop.using(queue="mail").enqueue().id
-    pause_queue("mail", by="eve", reason="moving house")
+    queues.pause("mail", by="eve", reason="moving house")
     dead_id = app.noop.enqueue().id
     kill([dead_id], by="eve")
     make("often", every_seconds=2 * 86400)

@@ -145,7 +145,7 @@ def limit_field(label: Any, help_text: Any) -> forms.IntegerField:
 
 
 class LimitsForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for the type checker only
-    """The limits of one queue; what ``limit_queue`` would refuse is refused here, at its field."""
+    """The limits of one queue; what ``queues.limit`` would refuse is refused here, at its field."""
 
     max_running = limit_field(
         _("at once"), _("Maximum jobs running at once, across all workers. Leave empty for no limit.")

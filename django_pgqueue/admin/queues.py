@@ -19,7 +19,7 @@ from django_pgqueue.admin.row_actions import PAUSE_QUEUES, RESUME_QUEUES
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
-from django_pgqueue.flow.queue_limits import UNCHANGED, limit_queue
+from django_pgqueue.flow.queue_limits import UNCHANGED, limit
 from django_pgqueue.insights import throughput
 from django_pgqueue.insights.bounded import bounded
 from django_pgqueue.insights.formatting import brief, duration
@@ -167,9 +167,9 @@ class QueueAdmin(ReadOnlyAdmin, ActionsAdmin):
         }
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's
-        """Set the limits as ``limit_queue`` does, which also tells the workers; tokens stay where the rate does."""
+        """Set the limits as ``queues.limit`` does, which also tells the workers; tokens stay where the rate does."""
         limits, has_rate = form.cleaned_data, RATE & set(form.changed_data)
-        limit_queue(
+        limit(
             obj.pk,
             max_running=limits["max_running"],
             rate=limits["rate_limit"] if has_rate else UNCHANGED,

@@ -13,16 +13,14 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
+from django_pgqueue import queues, schedules, workers
 from django_pgqueue.admin.actions import AdminAction, Change
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.flow.queue_limits import pause_queue, resume_queue
 from django_pgqueue.insights.formatting import MODELS
 from django_pgqueue.insights.overview import lines_of
 from django_pgqueue.jobs.actions import ACTIONS, MESSAGES, PURGE, Action, Param, Params
-from django_pgqueue.jobs.leases import request_stop
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.models import Queue, Schedule, Worker
-from django_pgqueue.schedules.manage import pause_schedules, restore_schedules, resume_schedules, run_schedules
 
 LONGEST_REASON = 1000
 MOST_MINUTES = 366 * 24 * 60
@@ -135,14 +133,14 @@ def _pause(names: Collection[str], by: str, alias: str, params: Params) -> list[
     resume_at = dt.timedelta(minutes=params["minutes"]) if params["minutes"] else None
     there = _there_or_with_jobs(names, alias)
     for name in there:
-        pause_queue(name, by=by, reason=params["reason"], resume_at=resume_at, database=alias)
+        queues.pause(name, by=by, reason=params["reason"], resume_at=resume_at, database=alias)
     entry = f"Paused: {params['reason']}" if params["reason"] else "Paused."
     return [Change(Queue, there, entry, message)]
 
 
 def _resume(names: Collection[str], by: str, alias: str, _params: Params) -> list[Change]:
     message = ngettext_lazy("%(count)d queue was resumed.", "%(count)d queues were resumed.", "count")
-    done = [name for name in _there(names, alias) if resume_queue(name, by=by, database=alias)]
+    done = [name for name in _there(names, alias) if queues.resume(name, by=by, database=alias)]
     return [Change(Queue, done, "Resumed.", message)]
 
 
@@ -198,7 +196,7 @@ def _run(names: Collection[str], *, by: str, database: str) -> list[str]:
 def _problem(name: str, *, by: str, database: str) -> str:
     try:
         with transaction.atomic(using=database):
-            run_schedules([name], by=by, database=database)
+            schedules.run([name], by=by, database=database)
     except PgQueueError as error:
         return str(error)
     return ""
@@ -222,7 +220,7 @@ PAUSE_SCHEDULES = AdminAction(
     question=ngettext_lazy("Pause %(count)d schedule?", "Pause %(count)d schedules?", "count"),
     consequence=_("They miss their ticks until they are resumed. Jobs that are enqueued or run are left alone."),
     perform=_performs(
-        pause_schedules,
+        schedules.pause,
         "Paused.",
         ngettext_lazy("%(count)d schedule was paused.", "%(count)d schedules were paused.", "count"),
     ),
@@ -236,7 +234,7 @@ RESUME_SCHEDULES = AdminAction(
     question=ngettext_lazy("Resume %(count)d schedule?", "Resume %(count)d schedules?", "count"),
     consequence=_("They go on with their next tick. Those that they missed meanwhile are not made up."),
     perform=_performs(
-        resume_schedules,
+        schedules.resume,
         "Resumed.",
         ngettext_lazy("%(count)d schedule was resumed.", "%(count)d schedules were resumed.", "count"),
     ),
@@ -267,7 +265,7 @@ RESTORE = AdminAction(
     ),
     consequence=_("What was edited here is lost. Within a minute a worker makes them as the code has them."),
     perform=_performs(
-        restore_schedules,
+        schedules.restore,
         "Restored.",
         ngettext_lazy("%(count)d schedule was restored.", "%(count)d schedules were restored.", "count"),
     ),
@@ -285,7 +283,7 @@ def _stop(ids: Collection[int], by: str, alias: str, _params: Params) -> list[Ch
     message = ngettext_lazy(
         "%(count)d worker process was asked to stop.", "%(count)d worker processes were asked to stop.", "count"
     )
-    return [Change(Worker, request_stop(ids, by=by, database=alias), "Asked to stop.", message)]
+    return [Change(Worker, workers.stop(ids, by=by, database=alias), "Asked to stop.", message)]
 
 
 STOP = AdminAction(

@@ -31,9 +31,9 @@ from django_pgqueue.framework import (
 )
 from django_pgqueue.instrumentation import run_if_immediate
 from django_pgqueue.jobs.enqueue import arguments_of, insert_many, insert_one
+from django_pgqueue.jobs.lookup import JobState, find
 from django_pgqueue.jobs.serialization import Call, check_keys, encode
 from django_pgqueue.jobs.unique import InsertResult
-from django_pgqueue.results.lookup import JobState, find
 
 ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 

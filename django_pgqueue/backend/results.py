@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
+from django_pgqueue import jobs
 from django_pgqueue.exceptions import JobExpired, JobFailed, JobKilled, JobLost, JobSuperseded, UnknownTask
 from django_pgqueue.framework import AnyTask, AnyTaskResult, Task, TaskError, TaskResultStatus
+from django_pgqueue.jobs.handle import JobHandle
+from django_pgqueue.jobs.lookup import JobState
 from django_pgqueue.records import ClaimedJob
-from django_pgqueue.results.handle import JobHandle, job
-from django_pgqueue.results.lookup import JobState
 from django_pgqueue.states import ATTEMPTS, DEAD, ENDS, FINISHED, EntryKind, Status
 
 UNKNOWN_WORKER = "unknown"  # of an attempt that the history lacks: it keeps the first and the last ten
@@ -41,7 +42,7 @@ class PgQueueTaskResult(AnyTaskResult):
     @property
     def job(self) -> JobHandle:
         """The job's handle, for what the framework has no word for: ``state()`` has its progress and metadata."""
-        return job(int(self.id), database=self.task.get_backend().options.get("database"))
+        return jobs.get(int(self.id), database=self.task.get_backend().options.get("database"))
 
     def wait(self, timeout: float | dt.timedelta) -> Any:
         """Wait until the job has ended, refresh this, and return what the task returned; see ``JobHandle.wait``.

@@ -24,9 +24,9 @@ from django_pgqueue.exceptions import ConfigurationError, PgQueueError
 from django_pgqueue.insights.formatting import UNITS, plain
 from django_pgqueue.insights.overview import QueueLine
 from django_pgqueue.jobs.actions import Action
+from django_pgqueue.jobs.handle import JobHandle
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.options import OF_JOBS
-from django_pgqueue.results.handle import JobHandle
 from django_pgqueue.retry_policy import reconnect_delay
 from django_pgqueue.states import DEAD, FINISHED, LONGEST_DELAY, OnConflict, Reason, Scope, Status
 from django_pgqueue.stored_values import aware

@@ -35,7 +35,7 @@ class Unchanged:
 UNCHANGED: Final = Unchanged()
 
 
-def pause_queue(
+def pause(
     name: str,
     *,
     by: str,
@@ -80,7 +80,7 @@ def pause_queue(
     return bool(is_new)
 
 
-def resume_queue(name: str, *, by: str, database: str | None = None) -> bool:
+def resume(name: str, *, by: str, database: str | None = None) -> bool:
     """Let workers start jobs of a queue again, in the caller's transaction; they learn of it after its commit.
 
     Args:
@@ -101,7 +101,7 @@ def resume_queue(name: str, *, by: str, database: str | None = None) -> bool:
     return any(was_paused for (was_paused,) in rows)
 
 
-def limit_queue(
+def limit(
     name: str,
     *,
     max_running: int | Unchanged | None = UNCHANGED,

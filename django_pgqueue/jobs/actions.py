@@ -75,7 +75,7 @@ def run_now(ids: Iterable[int], *, by: str, database: Where = None) -> list[int]
     return _logged(JobChange.DUE.label, by, [job_id for job_id, *_ in rows])
 
 
-def move_jobs(ids: Iterable[int], *, queue: str, by: str, database: Where = None) -> list[int]:
+def move(ids: Iterable[int], *, queue: str, by: str, database: Where = None) -> list[int]:
     """Move jobs that do not run to another queue, in the caller's transaction; wakes workers after its commit.
 
     Their place there is that of their priority and ``run_at``. A job that holds a slot of its concurrency key keeps it.
@@ -98,7 +98,7 @@ def move_jobs(ids: Iterable[int], *, queue: str, by: str, database: Where = None
 def set_priority(ids: Iterable[int], *, priority: int, by: str, database: Where = None) -> list[int]:
     """Give jobs that do not run another priority, in the caller's transaction; wakes workers after its commit.
 
-    Slots and fair keys as with ``move_jobs``: a job with a fair key gets a new turn.
+    Slots and fair keys as with ``move``: a job with a fair key gets a new turn.
 
     Args:
         priority: -100 to 100; larger runs sooner.
@@ -360,7 +360,7 @@ MOVE = Action(
     source=Source.LIVE,
     statuses=LIVE,
     can_change=NOT_RUNNING,
-    act=lambda ids, **options: ActionResult({JobChange.MOVED: move_jobs(ids, **options)}),
+    act=lambda ids, **options: ActionResult({JobChange.MOVED: move(ids, **options)}),
     param=QUEUE,
     permission="move_job",
     help="move jobs that do not run to another queue",

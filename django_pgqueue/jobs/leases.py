@@ -113,7 +113,7 @@ def deregister(database: Database, worker_ids: Sequence[int]) -> set[int]:
     return {worker_id for (worker_id,) in database.rows(statement("deregister"), {"worker_ids": list(worker_ids)})}
 
 
-def request_stop(worker_ids: Iterable[int], *, by: str, database: Where = None) -> list[int]:
+def stop(worker_ids: Iterable[int], *, by: str, database: Where = None) -> list[int]:
     """Ask the commands of these worker processes to stop, in the caller's transaction.
 
     A command stops as on SIGTERM, all its processes with it: it takes no more jobs, and those that run have its

@@ -1,1 +1,5 @@
-"""Recurring jobs: declared in code or in the admin, kept in the table, enqueued when due."""
+"""Schedules by their names: run now, pause, resume, restore what the code has."""
+
+from django_pgqueue.schedules.manage import pause, restore, resume, run
+
+__all__ = ["pause", "restore", "resume", "run"]

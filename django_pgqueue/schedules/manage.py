@@ -13,7 +13,7 @@ from django_pgqueue.tasks import enqueue_one
 logger = logging.getLogger("django_pgqueue")
 
 
-def pause_schedules(names: Iterable[str], *, by: str, database: str | None = None) -> list[str]:
+def pause(names: Iterable[str], *, by: str, database: str | None = None) -> list[str]:
     """Let schedules miss their ticks until they are resumed. What is enqueued or runs is left alone.
 
     Runs in the caller's transaction. A deploy does not resume a schedule.
@@ -28,7 +28,7 @@ def pause_schedules(names: Iterable[str], *, by: str, database: str | None = Non
     return _log_names("Paused", by, caller.rows(statement("pause_schedules"), {"names": list(names), "by": by}))
 
 
-def resume_schedules(names: Iterable[str], *, by: str, database: str | None = None) -> list[str]:
+def resume(names: Iterable[str], *, by: str, database: str | None = None) -> list[str]:
     """Let paused schedules go on with their next tick from now: those in between are not made up.
 
     Runs in the caller's transaction.
@@ -53,7 +53,7 @@ def resume_schedules(names: Iterable[str], *, by: str, database: str | None = No
     return _log_names("Resumed", by, caller.rows(statement("resume_schedules"), parameters))
 
 
-def run_schedules(names: Iterable[str], *, by: str, database: str | None = None) -> dict[str, int]:
+def run(names: Iterable[str], *, by: str, database: str | None = None) -> dict[str, int]:
     """Enqueue a job of each schedule now, besides those of its ticks, whether it is paused or not.
 
     Runs in the caller's transaction and wakes workers after its commit.
@@ -78,7 +78,7 @@ def run_schedules(names: Iterable[str], *, by: str, database: str | None = None)
     return jobs
 
 
-def restore_schedules(names: Iterable[str], *, by: str, database: str | None = None) -> list[str]:
+def restore(names: Iterable[str], *, by: str, database: str | None = None) -> list[str]:
     """Take back what was edited of schedules that the code declares: within a minute they are as the code has them.
 
     Runs in the caller's transaction.

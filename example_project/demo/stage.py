@@ -3,7 +3,7 @@
 from django.db import connection
 
 from demo import tasks
-from django_pgqueue import enqueue_many, limit_queue, pause_queue
+from django_pgqueue import enqueue_many, queues
 from django_pgqueue.models import Job
 
 SUBSCRIBERS = 400
@@ -16,8 +16,8 @@ WHERE NOT EXISTS (SELECT FROM pgqueue_jobs WHERE task = 'shop.tasks.send_fax')
 
 
 def set_stage() -> None:
-    pause_queue("letters", by="eve", reason="The label printer is out of paper; new rolls come at noon.")
-    limit_queue("newsletter", rate=1, period=2)
+    queues.pause("letters", by="eve", reason="The label printer is out of paper; new rolls come at noon.")
+    queues.limit("newsletter", rate=1, period=2)
     if not Job.objects.filter(queue="newsletter", status="queued").exists():
         send_the_newsletter()
     with connection.cursor() as cursor:

@@ -11,7 +11,8 @@ from django.test import Client
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import kill, pause_queue
+from django_pgqueue import queues
+from django_pgqueue.jobs import kill
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule, Worker
 from django_pgqueue.states import EntryKind
 from tests.support.admin_jobs import JOBS, queued, running
@@ -53,7 +54,7 @@ def test_page_tells_why_with_links(viewer):
     key = {"task": "tests.app.tasks.noop", "concurrency_key": "k", "concurrency_limit": 1}
     holder = Job.objects.create(**key, concurrency_slot=1, queue="mail").pk
     waiting = Job.objects.create(**key, status="limited", queue="mail").pk
-    pause_queue("mail", by="ann", reason="upgrade")
+    queues.pause("mail", by="ann", reason="upgrade")
     html = page(viewer, waiting)
     assert f'job <a href="{ADMIN}job/{holder}/change/">{holder}</a> has the slot.' in html
     assert f'Its queue <a href="{ADMIN}queue/mail/change/">mail</a> is paused by <bdi>ann</bdi>' in html
@@ -285,7 +286,7 @@ def test_whatever_a_job_holds_is_shown_as_text(viewer, evil):
         cancelled_by=evil, started_at=timezone.now(),
     ).pk  # fmt: skip
     waiting = Job.objects.create(**common, **keys | {"unique_key": f"{name}2"}, status="limited").pk
-    pause_queue(name, by=evil, reason=evil)
+    queues.pause(name, by=evil, reason=evil)
     parked = dead(**common, unique_key=name, unique_scope="live", cancelled_by=evil)
     for job_id, table in ((live, "job"), (run, "job"), (waiting, "job"), (parked, "deadjob")):
         html = page(viewer, job_id, table)

@@ -7,7 +7,7 @@ from django.test import Client
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, pause_queue
+from django_pgqueue import enqueue_many, queues
 from django_pgqueue.models import Queue, Stat
 from tests.support.schedules import make
 from tests.support.staff import FINISHED, user_with
@@ -53,7 +53,7 @@ def says(viewer, sql, words: str) -> bool:
 def test_page_tells_the_verdict_numbers_and_links(viewer, sql):
     worker()
     enqueue_many(app.noop.using(queue="<b>mail"), [()] * 2)
-    pause_queue("<b>mail", by="eve", reason="<i>moved")
+    queues.pause("<b>mail", by="eve", reason="<i>moved")
     viewer_of_jobs = user_with("view_overview", "view_job", "view_queue")
     eventually(lambda: says(viewer, sql, "All is well."))
     text = viewer_of_jobs.get(PAGE).content.decode()
@@ -75,7 +75,7 @@ def test_pages_are_shown_where_time_zones_are_off(admin_client, settings, sql):
     settings.USE_TZ = False
     enqueue_many(app.noop.using(queue="mail"), [()] * 3)
     Queue.objects.create(name="mail")
-    pause_queue("mail", by="eve", resume_at=dt.timedelta(hours=1))
+    queues.pause("mail", by="eve", resume_at=dt.timedelta(hours=1))
     schedule = make("nightly", cron="30 2 * * *", next_at=dt.datetime(2020, 1, 1))
     sql(FINISHED, schedule.pk, 1, 3)
     sql(

@@ -10,8 +10,9 @@ from django.test import Client
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, limit_queue, pause_queue
+from django_pgqueue import enqueue_many
 from django_pgqueue.models import Queue, Stat
+from django_pgqueue.queues import limit, pause
 from tests.support.admin_queues import ODD, QUEUES, change
 from tests.support.staff import confirm, user_with
 from tests.support.worker_rows import worker
@@ -60,8 +61,8 @@ def test_name_that_looks_quoted_is_that_of_the_queue(staff):
 
 def test_list_shows_jobs_limits_and_who_has_paused_why(viewer, queues):
     enqueue_many(app.noop.using(queue="mail"), [()] * 3)
-    limit_queue("default", max_running=4, rate=60, period=60, burst=2)
-    pause_queue("mail", by="bob", reason="<b>provider</b> is down", resume_at=dt.timedelta(hours=1))
+    limit("default", max_running=4, rate=60, period=60, burst=2)
+    pause("mail", by="bob", reason="<b>provider</b> is down", resume_at=dt.timedelta(hours=1))
     page = viewer.get(QUEUES).content.decode()
     for words in (
         "4 at once; 60/m, burst 2",
@@ -101,7 +102,7 @@ def test_page_of_a_queue_has_charts_of_it_alone(viewer, queues):
 
 
 def test_pause_that_is_over_is_shown_as_none(viewer, queues):
-    pause_queue("mail", by="bob", resume_at=dt.timedelta(hours=1))
+    pause("mail", by="bob", resume_at=dt.timedelta(hours=1))
     Queue.objects.filter(pk="mail").update(resume_at=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
     assert "by bob" not in viewer.get(QUEUES).content.decode()
 

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.test import Client
 
 import tests.app.tasks as app
-from django_pgqueue import retry
+from django_pgqueue.jobs import retry
 from django_pgqueue.keys import KeysBy
 from django_pgqueue.models import DeadJob, Job
 from tests.support.hostile import EVIL, must_be_text

@@ -11,7 +11,7 @@ import time
 
 from django.db import connection, transaction
 
-from django_pgqueue import Discard, RetryLater, current_job, is_in_job, job, task
+from django_pgqueue import Discard, RetryLater, current_job, is_in_job, jobs, task
 from django_pgqueue.contrib.cutover import new_side
 from tests.app.models import Mark, Place
 
@@ -521,4 +521,4 @@ def report(done: int, path: str) -> None:
 def wait_for(job_id: int) -> object:
     """Wait for another job, for longer than any test takes."""
     mark()
-    return job(job_id).wait(600)
+    return jobs.get(job_id).wait(600)

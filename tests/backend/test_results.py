@@ -8,16 +8,14 @@ from django.db import transaction
 from django.utils import timezone
 
 import tests.app.contract as app
-from django_pgqueue import kill, retry
 from django_pgqueue.exceptions import JobExpired, JobFailed, JobKilled, JobLost, JobNotCommitted, UnknownTask
 from django_pgqueue.framework import TaskResultStatus, task_backends
-from django_pgqueue.jobs import ack
+from django_pgqueue.jobs import ack, kill, retry, waiter
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.dead_letter import expired_entry
 from django_pgqueue.maintenance.reaper import settle
 from django_pgqueue.models import FinishedJob, Job
 from django_pgqueue.records import Fate, Lease, Outcome
-from django_pgqueue.results import waiter
 from django_pgqueue.states import Reason
 from tests.support.contract import WORKER, work
 from tests.support.waiting import PATIENCE_SECONDS

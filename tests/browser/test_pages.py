@@ -8,7 +8,7 @@ from django.utils import timezone
 from django.utils.http import urlencode
 
 import tests.app.tasks as app
-from django_pgqueue import limit_queue, pause_queue
+from django_pgqueue import queues
 from django_pgqueue.jobs.actions import MOVE, RETRY, kill
 from django_pgqueue.jobs.bulk_actions import begin
 from django_pgqueue.jobs.search import Filter
@@ -26,7 +26,7 @@ def life(live_server) -> None:
     """Some of everything."""
     app.record.enqueue("first")
     app.record.using(queue="mail", run_at=dt.timedelta(hours=1)).enqueue("later")
-    pause_queue("mail", by="eve", reason="the mail server moves")
+    queues.pause("mail", by="eve", reason="the mail server moves")
     dead = app.fail.enqueue("no luck").id
     kill([dead], by="eve")
     error = {"kind": "failed", "error": "ValueError", "message": "no luck", "traceback": "Traceback: x", "attempt": 1}
@@ -118,8 +118,8 @@ def busy(live_server) -> None:
     minute = now.replace(second=0, microsecond=0) - dt.timedelta(minutes=20)
     Stat.objects.create(minute=minute, queue="notifications", task=task, succeeded=1_160_000, failed=40_000)
     finished(queue="notifications", task=task)
-    limit_queue("notifications", max_running=40, rate=600, period=60, burst=20)
-    pause_queue("notifications", by="eve", reason="the mail server moves")
+    queues.limit("notifications", max_running=40, rate=600, period=60, burst=20)
+    queues.pause("notifications", by="eve", reason="the mail server moves")
 
 
 @pytest.mark.parametrize("name", ["overview", "jobs", "dead jobs", "finished jobs", "queues", "workers"])
@@ -194,7 +194,7 @@ def evil(live_server) -> None:
     DeadJob.objects.create(**said, id=10**9, died_at=now, run_at=now, enqueued_at=now, reason="exhausted")
     kept = ("task", "queue", "args", "kwargs", "metadata", "progress", "errors")
     finished(**{name: said[name] for name in kept}, result={MARKUP: MARKUP})
-    pause_queue(MARKUP, by=MARKUP, reason=MARKUP)
+    queues.pause(MARKUP, by=MARKUP, reason=MARKUP)
     make(MARKUP, last_error=MARKUP)
     Schedule.objects.update(task=MARKUP, args=[MARKUP], kwargs={MARKUP: MARKUP})
     begin(MOVE, Filter(queues=(MARKUP,), tasks=(MARKUP,)), by=MARKUP, params={"queue": MARKUP[:128]})

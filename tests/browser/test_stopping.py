@@ -3,7 +3,8 @@
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill
+from django_pgqueue import enqueue_many
+from django_pgqueue.jobs import kill
 from django_pgqueue.models import BulkAction, Job
 from tests.support.waiting import eventually
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, pause_queue
+from django_pgqueue import enqueue_many, queues
 from django_pgqueue.cli.stats import snapshot
 from django_pgqueue.cli.stats_table import Piece, Style, cut_to, painted, view
 from django_pgqueue.insights.formatting import width
@@ -84,7 +84,7 @@ def test_thousand_queues_are_told_in_bounded_time(sql):
 @pytest.mark.parametrize("wide", [1, 5, 20, 79])
 def test_any_terminal_is_enough(wide, high, sql):
     enqueue_many(app.noop.using(queue="寿司"), [()])
-    pause_queue("寿司", by="eve")
+    queues.pause("寿司", by="eve")
     lines = texts(cut_to(view(snapshot()), wide=wide, high=high))
     assert len(lines) <= high
     assert all(width(line) <= wide for line in lines)

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill
+from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import CANCEL, ECHO, LIMITS, limits_in, queue_payload, queues_in
-from django_pgqueue.jobs import ack
+from django_pgqueue.jobs import ack, kill
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.maintenance.unique_keys import supersede

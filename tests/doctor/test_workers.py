@@ -9,7 +9,7 @@ from django.db import connection, connections
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, pause_queue
+from django_pgqueue import enqueue_many, queues
 from django_pgqueue.doctor import Level
 from django_pgqueue.doctor.finding import View
 from django_pgqueue.doctor.workers import SessionLimit, connections_of
@@ -42,7 +42,7 @@ def test_queue_that_no_living_worker_serves_is_named():
     finding = only("queue-not-served")
     assert (finding.facts["queues"], finding.level) == (["mail"], Level.ERROR)
     assert "mail (3)" in finding.what
-    pause_queue("mail", by="ann")
+    queues.pause("mail", by="ann")
     assert not found("queue-not-served")
 
 

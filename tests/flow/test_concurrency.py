@@ -10,11 +10,11 @@ from collections import Counter
 import pytest
 from django.db import IntegrityError, OperationalError, connection, connections, transaction
 
-from django_pgqueue import enqueue_many, kill, retry, run_now
+from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE, LockKind, admit, try_lock
-from django_pgqueue.jobs import ack, leases
+from django_pgqueue.jobs import ack, kill, leases, retry, run_now
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.leases import release
 from django_pgqueue.jobs.queue_selector import QueueSelector

@@ -10,7 +10,7 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, limit_queue, pause_queue, resume_queue
+from django_pgqueue import enqueue_many, queues
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidLimit
@@ -49,17 +49,17 @@ def test_limited_claim_sets_and_returns_what_the_plain_one_does():
 def test_plain_claim_takes_nothing_from_a_queue_with_a_limit(queue):
     enqueue_many(app.noop, [()] * 3)
     for limits in ({"max_running": 5}, {"max_running": None, "rate": 5}):
-        limit_queue("default", **limits)
+        queues.limit("default", **limits)
         assert claim(queue, "default", limit=3, worker_id=1) == []
-    limit_queue("default", rate=None)
-    pause_queue("default", by="ann")
+    queues.limit("default", rate=None)
+    queues.pause("default", by="ann")
     assert claim(queue, "default", limit=3, worker_id=1) == []
-    resume_queue("default", by="ann")
+    queues.resume("default", by="ann")
     assert len(claim(queue, "default", limit=3, worker_id=1)) == 3
 
 
 def test_no_more_run_at_once_than_may(queue, other_queue):
-    limit_queue("default", max_running=5)
+    queues.limit("default", max_running=5)
     enqueue_many(app.noop, [()] * 20)
     jobs, _ = take(queue, limit=3)
     assert len(jobs) == 3
@@ -70,7 +70,7 @@ def test_no_more_run_at_once_than_may(queue, other_queue):
 
 
 def test_jobs_of_other_queues_do_not_count(queue):
-    limit_queue("mail", max_running=2)
+    queues.limit("mail", max_running=2)
     enqueue_many(app.noop, [()] * 5)
     enqueue_many(app.noop.using(queue="mail"), [()] * 5)
     assert len(claim(queue, "default", limit=5, worker_id=1)) == 5
@@ -78,7 +78,7 @@ def test_jobs_of_other_queues_do_not_count(queue):
 
 
 def test_limited_jobs_come_in_the_order_of_plain_ones(queue):
-    limit_queue("default", max_running=3)
+    queues.limit("default", max_running=3)
     low = app.noop.using(priority=-1).enqueue().id
     first, second = enqueue_many(app.noop, [(), ()])
     high = app.noop.using(priority=9).enqueue().id
@@ -88,19 +88,19 @@ def test_limited_jobs_come_in_the_order_of_plain_ones(queue):
 
 
 def test_paused_queue_lets_no_job_in_whatever_its_limit(queue):
-    limit_queue("default", max_running=5)
+    queues.limit("default", max_running=5)
     enqueue_many(app.noop, [()] * 5)
-    pause_queue("default", by="ann", resume_at=HOUR)
+    queues.pause("default", by="ann", resume_at=HOUR)
     assert count(queue) == 0
     pass_by(3601)
     assert count(queue) == 5
 
 
 def test_lowered_limit_lets_no_job_in_until_enough_have_ended(queue):
-    limit_queue("default", max_running=4)
+    queues.limit("default", max_running=4)
     enqueue_many(app.noop, [()] * 8)
     jobs, _ = take(queue)
-    limit_queue("default", max_running=2)
+    queues.limit("default", max_running=2)
     assert count(queue) == 0
     finish(queue, jobs[:2])
     assert count(queue) == 0
@@ -109,7 +109,7 @@ def test_lowered_limit_lets_no_job_in_until_enough_have_ended(queue):
 
 
 def test_many_claimers_at_once_never_exceed_the_limit(transactional_db):
-    limit_queue("default", max_running=3)
+    queues.limit("default", max_running=3)
     ids = enqueue_many(app.noop, [()] * 120)
     counts, failures = [], []
 
@@ -139,7 +139,7 @@ def test_many_claimers_at_once_never_exceed_the_limit(transactional_db):
 
 
 def test_bucket_gives_its_burst_and_then_what_comes_in(queue):
-    limit_queue("default", rate=10, period=10_000, burst=4)
+    queues.limit("default", rate=10, period=10_000, burst=4)
     enqueue_many(app.noop, [()] * 30)
     assert count(queue, limit=1) == 1
     assert count(queue) == 3
@@ -153,7 +153,7 @@ def test_bucket_gives_its_burst_and_then_what_comes_in(queue):
 
 
 def test_clock_that_is_set_back_fills_the_bucket_and_no_more(queue):
-    limit_queue("default", rate=1, period=1000, burst=2)
+    queues.limit("default", rate=1, period=1000, burst=2)
     enqueue_many(app.noop, [()] * 9)
     assert [count(queue), count(queue)] == [2, 0]
     pass_by(-3600)
@@ -163,7 +163,7 @@ def test_clock_that_is_set_back_fills_the_bucket_and_no_more(queue):
 
 
 def test_fractions_of_tokens_are_not_lost(queue):
-    limit_queue("default", rate=1, period=1000, burst=2)
+    queues.limit("default", rate=1, period=1000, burst=2)
     enqueue_many(app.noop, [()] * 5)
     counts = [count(queue)]
     for seconds in (600, 600, 850):
@@ -176,7 +176,7 @@ def test_tokens_are_spent_though_the_row_of_the_queue_changes_while_jobs_are_cla
     queue, other_queue, sql, monkeypatch
 ):
     """Between the snapshot of the claim and its lock, where it waits here for one more lock."""
-    limit_queue("default", rate=1, period=1000, burst=2)
+    queues.limit("default", rate=1, period=1000, burst=2)
     enqueue_many(app.noop, [()] * 5)
     before, rest = statement("claim_limited").split("FROM ", maxsplit=1)
     texts = {"claim_limited": f"{before}FROM pg_advisory_xact_lock(6), {rest}"}
@@ -191,7 +191,7 @@ def test_tokens_are_spent_though_the_row_of_the_queue_changes_while_jobs_are_cla
 
 
 def test_both_limits_hold(queue):
-    limit_queue("default", max_running=3, rate=1, period=1000, burst=2)
+    queues.limit("default", max_running=3, rate=1, period=1000, burst=2)
     enqueue_many(app.noop, [()] * 9)
     first, _ = take(queue)
     assert len(first) == 2
@@ -203,18 +203,18 @@ def test_both_limits_hold(queue):
 
 
 def test_answer_says_whether_and_when_to_come_back(queue):
-    limit_queue("default", rate=1, period=1000)
+    queues.limit("default", rate=1, period=1000)
     assert take(queue) == ([], (False, 0.0))
     enqueue_many(app.noop, [()] * 3)
     jobs, (has_more, seconds) = take(queue)
     assert (len(jobs), has_more) == (1, True)
     assert 900 < seconds <= 1000
-    limit_queue("default", rate=None, max_running=1)
+    queues.limit("default", rate=None, max_running=1)
     assert take(queue) == ([], (True, 0.0))
 
 
 def test_session_that_is_just_counting_keeps_others_out_without_a_wait(queue, other_queue):
-    limit_queue("default", max_running=5)
+    queues.limit("default", max_running=5)
     enqueue_many(app.noop, [()] * 5)
     with other_queue.transaction():
         assert try_lock(other_queue, LockKind.QUEUE, ["default"]).got()
@@ -225,13 +225,13 @@ def test_session_that_is_just_counting_keeps_others_out_without_a_wait(queue, ot
 
 
 def test_open_transaction_that_changes_a_limit_is_not_waited_for(queue):
-    limit_queue("default", max_running=2)
-    limit_queue("mail", rate=5)
+    queues.limit("default", max_running=2)
+    queues.limit("mail", rate=5)
     enqueue_many(app.noop, [()] * 5)
     enqueue_many(app.noop.using(queue="mail"), [()] * 5)
     with transaction.atomic():
-        limit_queue("default", max_running=4)
-        limit_queue("mail", rate=100)
+        queues.limit("default", max_running=4)
+        queues.limit("mail", rate=100)
         assert count(queue) == 2, "as it was before"
         assert count(queue, name="mail") == 0, "tokens cannot be spent meanwhile"
     assert count(queue) == 2
@@ -242,47 +242,47 @@ def test_open_transaction_that_changes_a_limit_is_not_waited_for(queue):
 
 
 def test_pause_is_written_down_and_taken_back(transactional_db):
-    assert pause_queue("mail", by="ann", reason="provider is down")
+    assert queues.pause("mail", by="ann", reason="provider is down")
     row = Queue.objects.get(pk="mail")
     assert (row.paused_by, row.pause_reason, row.resume_at) == ("ann", "provider is down", None)
-    assert not pause_queue("mail", by="bob", reason="still", resume_at=HOUR)
+    assert not queues.pause("mail", by="bob", reason="still", resume_at=HOUR)
     again = Queue.objects.get(pk="mail")
     assert (again.paused_by, again.paused_at) == ("bob", row.paused_at)
     assert abs(again.resume_at - timezone.now() - HOUR) < dt.timedelta(minutes=1)
-    assert resume_queue("mail", by="ann")
-    assert not resume_queue("mail", by="ann")
-    assert not resume_queue("unknown", by="ann")
+    assert queues.resume("mail", by="ann")
+    assert not queues.resume("mail", by="ann")
+    assert not queues.resume("unknown", by="ann")
     row = Queue.objects.get(pk="mail")
     assert (row.paused_at, row.resume_at, row.paused_by, row.pause_reason) == (None, None, "", "")
 
 
 def test_pause_ends_by_the_clock_of_the_database(queue):
     app.noop.enqueue()
-    pause_queue("default", by="ann", resume_at=HOUR)
+    queues.pause("default", by="ann", resume_at=HOUR)
     pass_by(3540)
     assert claim(queue, "default", limit=1, worker_id=1) == []
     pass_by(60)
     assert len(claim(queue, "default", limit=1, worker_id=1)) == 1
-    assert pause_queue("default", by="bob", resume_at=timezone.now() + HOUR), "it had not been paused any more"
+    assert queues.pause("default", by="bob", resume_at=timezone.now() + HOUR), "it had not been paused any more"
     pass_by(3700)
-    assert not resume_queue("default", by="ann"), "its time had passed"
+    assert not queues.resume("default", by="ann"), "its time had passed"
 
 
 def test_changes_are_undone_with_the_callers_transaction(transactional_db):
     with contextlib.suppress(ZeroDivisionError), transaction.atomic():
-        pause_queue("default", by="ann")
-        limit_queue("default", max_running=1)
+        queues.pause("default", by="ann")
+        queues.limit("default", max_running=1)
         raise ZeroDivisionError
     assert not Queue.objects.exists()
 
 
 def test_limits_that_are_not_named_stay(transactional_db):
-    limit_queue("default", max_running=5)
-    limit_queue("default", rate=60, period=dt.timedelta(minutes=1), burst=7)
-    limit_queue("default", max_running=6)
+    queues.limit("default", max_running=5)
+    queues.limit("default", rate=60, period=dt.timedelta(minutes=1), burst=7)
+    queues.limit("default", max_running=6)
     row = Queue.objects.get()
     assert (row.max_running, row.rate_limit, row.rate_period_seconds, row.rate_burst) == (6, 60, 60.0, 7)
-    limit_queue("default", rate=None)
+    queues.limit("default", rate=None)
     row = Queue.objects.get()
     assert (row.max_running, row.rate_limit, row.rate_period_seconds, row.rate_burst) == (6, None, None, None)
 
@@ -290,14 +290,14 @@ def test_limits_that_are_not_named_stay(transactional_db):
 def test_setting_a_rate_again_does_not_fill_the_bucket(queue):
     """As a deployment does that sets its limits each time."""
     enqueue_many(app.noop, [()] * 50)
-    limit_queue("default", rate=1, period=1000, burst=10)
+    queues.limit("default", rate=1, period=1000, burst=10)
     assert count(queue) == 10
-    limit_queue("default", rate=1, period=1000, burst=10)
+    queues.limit("default", rate=1, period=1000, burst=10)
     assert count(queue) == 0
     pass_by(3500)
-    limit_queue("default", rate=1, period=2000, burst=2)
+    queues.limit("default", rate=1, period=2000, burst=2)
     assert count(queue) == 2
-    limit_queue("default", rate=1, period=2000, burst=20)
+    queues.limit("default", rate=1, period=2000, burst=20)
     assert count(queue) == 0
 
 
@@ -311,24 +311,24 @@ def test_burst_is_a_fifth_of_a_second_by_default(rate, period, burst):
 @pytest.mark.parametrize(
     ("action", "options", "message"),
     [
-        (pause_queue, {"name": "", "by": "ann"}, "The name of a queue is a name of 1 to 128 characters, not ''"),
-        (pause_queue, {"name": "x" * 129, "by": "ann"}, "1 to 128"),
-        (pause_queue, {"by": None}, "by is a text, not None"),
-        (pause_queue, {"by": "ann", "reason": "\0"}, "reason is a text"),
-        (pause_queue, {"by": "ann", "resume_at": -HOUR}, "a time from now of 36500 days at most"),
-        (pause_queue, {"by": "ann", "resume_at": 60}, "resume_at is a datetime or a timedelta, not 60"),
-        (pause_queue, {"by": "ann", "resume_at": dt.datetime(2030, 1, 1)}, "naive"),
-        (resume_queue, {"name": 5, "by": "ann"}, "1 to 128"),
-        (limit_queue, {"max_running": 0}, "1 or more, or None to remove the limit. To let nothing start, pause"),
-        (limit_queue, {"max_running": -1}, "max_running is a whole number from 1 to 1,000,000, or None, not -1"),
-        (limit_queue, {"max_running": True}, "not True"),
-        (limit_queue, {"rate": 0.5}, "rate is a whole number"),
-        (limit_queue, {"rate": 5, "period": 0}, "period is a number of seconds above 0"),
-        (limit_queue, {"rate": 5, "period": float("nan")}, "period is a number of seconds above 0"),
-        (limit_queue, {"rate": 5, "period": dt.timedelta(days=366)}, "a year at most"),
-        (limit_queue, {"rate": 5, "burst": 0}, "burst is 1 or more"),
-        (limit_queue, {"burst": 5}, "A burst and a period belong to a rate, and rate is unchanged"),
-        (limit_queue, {"rate": None, "period": 60}, "belong to a rate, and rate is None"),
+        (queues.pause, {"name": "", "by": "ann"}, "The name of a queue is a name of 1 to 128 characters, not ''"),
+        (queues.pause, {"name": "x" * 129, "by": "ann"}, "1 to 128"),
+        (queues.pause, {"by": None}, "by is a text, not None"),
+        (queues.pause, {"by": "ann", "reason": "\0"}, "reason is a text"),
+        (queues.pause, {"by": "ann", "resume_at": -HOUR}, "a time from now of 36500 days at most"),
+        (queues.pause, {"by": "ann", "resume_at": 60}, "resume_at is a datetime or a timedelta, not 60"),
+        (queues.pause, {"by": "ann", "resume_at": dt.datetime(2030, 1, 1)}, "naive"),
+        (queues.resume, {"name": 5, "by": "ann"}, "1 to 128"),
+        (queues.limit, {"max_running": 0}, "1 or more, or None to remove the limit. To let nothing start, pause"),
+        (queues.limit, {"max_running": -1}, "max_running is a whole number from 1 to 1,000,000, or None, not -1"),
+        (queues.limit, {"max_running": True}, "not True"),
+        (queues.limit, {"rate": 0.5}, "rate is a whole number"),
+        (queues.limit, {"rate": 5, "period": 0}, "period is a number of seconds above 0"),
+        (queues.limit, {"rate": 5, "period": float("nan")}, "period is a number of seconds above 0"),
+        (queues.limit, {"rate": 5, "period": dt.timedelta(days=366)}, "a year at most"),
+        (queues.limit, {"rate": 5, "burst": 0}, "burst is 1 or more"),
+        (queues.limit, {"burst": 5}, "A burst and a period belong to a rate, and rate is unchanged"),
+        (queues.limit, {"rate": None, "period": 60}, "belong to a rate, and rate is None"),
     ],
 )
 def test_what_cannot_work_is_refused(transactional_db, action, options, message):

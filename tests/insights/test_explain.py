@@ -6,8 +6,8 @@ import pytest
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import kill
 from django_pgqueue.insights.explain import explanation_of, find
+from django_pgqueue.jobs import kill
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, Job, Worker
 from django_pgqueue.states import Reason

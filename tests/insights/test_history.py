@@ -10,12 +10,12 @@ from django.utils import timezone
 from django.utils.translation import override
 
 import tests.app.tasks as app
-from django_pgqueue import job, kill, move_jobs, retry, run_now, set_priority
+from django_pgqueue import jobs
 from django_pgqueue.backend.results import errors_of, worker_ids
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.insights.explain import find, why
 from django_pgqueue.insights.history import entries_of, timeline, title_of
-from django_pgqueue.jobs import ack
+from django_pgqueue.jobs import ack, kill, move, retry, run_now, set_priority
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.failure import error_entry, unknown_task
 from django_pgqueue.jobs.leases import worker_leases
@@ -139,7 +139,7 @@ def retried_from(queue) -> int:
 
 
 def moved(queue) -> int:
-    return move_jobs([failed(queue)], queue="bulk", by="ann")[0]
+    return move([failed(queue)], queue="bulk", by="ann")[0]
 
 
 def prioritized(queue) -> int:
@@ -174,7 +174,7 @@ each_history = pytest.mark.parametrize("make", HISTORIES, ids=lambda make: make.
 
 
 def entries(job_id: int) -> list[dict]:
-    return job(job_id).state().errors
+    return jobs.get(job_id).state().errors
 
 
 @each_history
@@ -198,7 +198,7 @@ def test_results_have_the_failures_and_no_notes(queue, make):
 def meaning(job_id: int) -> dict:
     """Return what is made of a history."""
     one = find(job_id, "default")
-    state = job(job_id).state()
+    state = jobs.get(job_id).state()
     return {
         "kinds": [entry.kind for entry in entries_of(one.errors)],
         "steps": [step.kind for step in timeline(one) if step.kind not in {"wait", "backoff"}],

@@ -6,7 +6,8 @@ import pytest
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill
+from django_pgqueue import enqueue_many
+from django_pgqueue.jobs import kill
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job, Queue
 from tests.support.stories import HOUR, MINUTE, told

@@ -6,9 +6,10 @@ import json
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill
+from django_pgqueue import enqueue_many
 from django_pgqueue.insights import retention
 from django_pgqueue.insights.retention import remedy
+from django_pgqueue.jobs import kill
 from django_pgqueue.maintenance.vacuum import SnapshotHolder, oldest_snapshot
 from tests.support.retention import finish, row_of, run
 from tests.support.waiting import eventually

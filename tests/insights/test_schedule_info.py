@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from django_pgqueue import kill
+from django_pgqueue.jobs import kill
 from django_pgqueue.models import Job
 from django_pgqueue.schedules.enqueuer import fire_due
 from tests.support.schedule_command import schedule

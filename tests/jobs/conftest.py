@@ -1,9 +1,12 @@
-"""Rows of jobs as no enqueueing leaves them."""
+"""Rows of jobs as no enqueueing leaves them, and waits that end."""
 
 import pytest
 
+from django_pgqueue.jobs import waiter
 from django_pgqueue.jobs.search import Source
 from tests.support.job_tables import TABLES, TIMES
+from tests.support.results import SESSIONS
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -28,3 +31,10 @@ def put(sql):
         return job_id
 
     return run
+
+
+@pytest.fixture
+def no_caller_waits_in_the_end(sql):
+    yield
+    waiter.stop_all()
+    eventually(lambda: not (sql(SESSIONS, "pgqueue waiting") or sql(SESSIONS, "pgqueue waiting listener")))

@@ -9,12 +9,13 @@ from django.db import transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, move_jobs, purge, set_priority
+from django_pgqueue import enqueue_many, workers
 from django_pgqueue.backend.results import errors_of
 from django_pgqueue.db.connections import MaintenanceConnection
 from django_pgqueue.db.notify import CHANNEL
 from django_pgqueue.exceptions import InvalidBulkAction, InvalidJob
 from django_pgqueue.insights.history import title_of
+from django_pgqueue.jobs import move, purge, set_priority
 from django_pgqueue.jobs.actions import (
     ACTIONS,
     JobChange,
@@ -26,7 +27,6 @@ from django_pgqueue.jobs.actions import (
 )
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.dead_letter import retry
-from django_pgqueue.jobs.leases import request_stop
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.models import DeadJob, FinishedJob, Job
@@ -37,14 +37,14 @@ from tests.support.job_tables import TABLES
 
 def test_reserved_is_left_alone(put):
     held = put(Source.LIVE, status="'reserved'")
-    assert move_jobs([held], queue="new", by="eve") == []
+    assert move([held], queue="new", by="eve") == []
     assert set_priority([held], priority=1, by="eve") == []
     for name in ("kill", "move", "run_now"):
         assert action_named(name, "live").why_skipped([held], where=None) == {held: SkipReason.RESERVED}
 
 
 @pytest.mark.parametrize(
-    "act", [kill, run_now, purge, retry, partial(move_jobs, queue="q"), partial(set_priority, priority=1), request_stop]
+    "act", [kill, run_now, purge, retry, partial(move, queue="q"), partial(set_priority, priority=1), workers.stop]
 )
 def test_action_takes_a_list_of_ids_and_names_what_is_none(act, queue):
     for given in ("12", 12, None):
@@ -71,7 +71,7 @@ def test_job_that_began_meanwhile_has_no_longer_the_status_that_was_chosen(queue
 def test_moved_jobs_are_claimed_from_their_new_queue_in_order(queue):
     low, high = app.noop.enqueue().id, app.noop.using(priority=5).enqueue().id
     later = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
-    assert sorted(move_jobs([low, high, later], queue="new", by="eve")) == [low, high, later]
+    assert sorted(move([low, high, later], queue="new", by="eve")) == [low, high, later]
     assert claim(queue, "default", limit=9, worker_id=1) == []
     assert [job.id for job in claim(queue, "new", limit=9, worker_id=1)] == [high, low]
     assert Job.objects.get(pk=later).status == "scheduled"
@@ -88,7 +88,7 @@ def test_priority_changes_who_is_claimed_first(queue):
 @pytest.mark.parametrize(
     ("act", "payload", "told"),
     [
-        (lambda ids: move_jobs(ids, queue="new", by="ann"), "new", "Moved to queue 'new'"),
+        (lambda ids: move(ids, queue="new", by="ann"), "new", "Moved to queue 'new'"),
         (lambda ids: set_priority(ids, priority=3, by="ann"), "old", "Given priority 3"),
     ],
 )
@@ -109,7 +109,7 @@ def test_slot_is_kept_and_a_fair_job_is_promoted_anew(sql, put):
     slot = {"concurrency_key": "'k'", "concurrency_limit": "1", "concurrency_slot": "1"}
     slotted = put(Source.LIVE, fair_key="'f'", **slot)
     fair, plain = put(Source.LIVE, fair_key="'f'"), put(Source.LIVE)
-    for act in (lambda ids: move_jobs(ids, queue="new", by="eve"), lambda ids: set_priority(ids, priority=9, by="eve")):
+    for act in (lambda ids: move(ids, queue="new", by="eve"), lambda ids: set_priority(ids, priority=9, by="eve")):
         sql("UPDATE pgqueue_jobs SET status = 'queued'")
         assert len(act([slotted, fair, plain])) == 3
         statuses = dict(Job.objects.values_list("id", "status"))
@@ -139,7 +139,7 @@ def test_purge_does_not_wait_for_a_locked_row(queue, other_queue, put, source):
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda: move_jobs([1], queue="", by="eve"), "queue is a name of 1 to 128 characters, not ''"),
+        (lambda: move([1], queue="", by="eve"), "queue is a name of 1 to 128 characters, not ''"),
         (lambda: set_priority([1], priority=101, by="eve"), "from -100 to 100, not 101"),
     ],
 )
@@ -151,7 +151,7 @@ def test_queue_or_priority_that_cannot_be_is_named(db, act, message):
 def test_fair_jobs_that_move_get_turns_between_those_that_are_there(queue):
     moved = enqueue_many(app.noop.using(queue="old", fair_key="a"), [()] * 3)
     there = enqueue_many(app.noop.using(queue="new", fair_key="b"), [()] * 3)
-    move_jobs(moved, queue="new", by="eve")
+    move(moved, queue="new", by="eve")
     assert [job.id for job in claim(queue, "new", limit=1, worker_id=1)] == there[:1]
     promote(queue)
     order = [job.id for job in claim(queue, "new", limit=9, worker_id=1)]
@@ -215,7 +215,7 @@ def test_run_now_does_not_wait_for_a_locked_row(queue):
 
 
 CHANGES = {
-    "move": (lambda ids: move_jobs(ids, queue="bulk", by="eve"), "moved from default to bulk by eve"),
+    "move": (lambda ids: move(ids, queue="bulk", by="eve"), "moved from default to bulk by eve"),
     "priority": (lambda ids: set_priority(ids, priority=5, by="eve"), "given priority 5 instead of 0 by eve"),
     "run now": (lambda ids: run_now(ids, by="eve"), "made due at once by eve"),
 }
@@ -251,7 +251,7 @@ def test_notes_keep_the_first_and_the_last_ten_entries(db, change):
 
 def test_note_of_a_job_that_has_not_failed_is_its_first_entry(db):
     job_id = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
-    move_jobs([job_id], queue="bulk", by="eve")
+    move([job_id], queue="bulk", by="eve")
     run_now([job_id], by="eve")
     assert set(titles(Job.objects.get(pk=job_id))) == {"moved from default to bulk by eve", "made due at once by eve"}
 

@@ -8,10 +8,11 @@ from django.db import transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill
+from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import OPERATE, Notification
 from django_pgqueue.exceptions import InvalidBulkAction, InvalidFilter, InvalidJob
+from django_pgqueue.jobs import kill
 from django_pgqueue.jobs.actions import (
     KILL,
     MOVE,

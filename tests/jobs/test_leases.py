@@ -5,10 +5,10 @@ import datetime as dt
 from django.db import transaction
 
 import tests.app.tasks as app
+from django_pgqueue import workers
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.jobs import leases as worker_rows
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.jobs.leases import request_stop
 from django_pgqueue.maintenance.reaper import forget_workers
 from django_pgqueue.models import Worker
 from django_pgqueue.records import Lease
@@ -100,9 +100,9 @@ def test_heartbeat_tells_how_much_memory_each_process_has(queue):
 def test_stop_is_asked_of_all_processes_of_a_command_and_the_first_who_asks_stays(queue):
     one, two = register(queue, supervisor_id=7), register(queue, supervisor_id=7)
     other = register(queue, supervisor_id=8)
-    assert request_stop([two], by="ann") == [one, two]
-    assert request_stop([one], by="ben") == []
-    assert request_stop([other + 1000], by="ben") == []
+    assert workers.stop([two], by="ann") == [one, two]
+    assert workers.stop([one], by="ben") == []
+    assert workers.stop([other + 1000], by="ben") == []
     asked = dict(Worker.objects.exclude(stop_requested_at=None).values_list("id", "stop_requested_by"))
     assert asked == {one: "ann", two: "ann"}
     assert worker_rows.heartbeat(queue, {one: 1, two: 2}, lease_seconds=30) == ({one, two}, "ann")
@@ -114,7 +114,7 @@ def test_stop_waits_for_no_lock_and_goes_with_the_callers_transaction(queue, oth
     with other_queue.transaction():
         other_queue.rows("SELECT id FROM pgqueue_workers WHERE id = %(id)s FOR UPDATE", {"id": one})
         with transaction.atomic():
-            assert request_stop([one], by="ann") == [two]
+            assert workers.stop([one], by="ann") == [two]
             transaction.set_rollback(True)
     assert worker_rows.heartbeat(queue, {one: 1, two: 2}, lease_seconds=30).stop_by is None
 

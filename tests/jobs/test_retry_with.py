@@ -6,10 +6,11 @@ import re
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import registry, retry, tasks
+from django_pgqueue import registry, tasks
 from django_pgqueue.backend.results import errors_of
 from django_pgqueue.exceptions import InvalidArguments, InvalidJob
 from django_pgqueue.insights.history import title_of
+from django_pgqueue.jobs import retry
 from django_pgqueue.jobs.redaction import REDACTED
 from django_pgqueue.jobs.retry_with import Misplaced, RetryRefused, keys_of, masked, retry_with, unmasked
 from django_pgqueue.keys import Keys

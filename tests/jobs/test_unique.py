@@ -15,10 +15,10 @@ from django.db import OperationalError, ProgrammingError, connection, transactio
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill, limit_queue, retry, run_now
+from django_pgqueue import enqueue_many, queues
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.flow.concurrency import admit
-from django_pgqueue.jobs import ack, claim
+from django_pgqueue.jobs import ack, claim, kill, retry, run_now
 from django_pgqueue.jobs.dead_letter import expired_entry
 from django_pgqueue.jobs.enqueue import insert_many
 from django_pgqueue.jobs.leases import release
@@ -518,7 +518,7 @@ def test_job_that_is_claimed_only_to_die_is_not_met(queue, sql, enqueue_keyed, *
     first = enqueue_keyed("k", unique_scope=scope)
     ends(queue, sql, first)
     if send is claim.send_limited:
-        limit_queue("default", max_running=5)
+        queues.limit("default", max_running=5)
     sql("UPDATE pgqueue_jobs SET status = 'queued', run_at = now(), concurrency_slot = 1")
     with queue.transaction():
         sent = send(queue, "default", limit=1, worker_id=1)

@@ -6,9 +6,9 @@ import pytest
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill, registry, retry
+from django_pgqueue import enqueue_many, registry
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.jobs import ack
+from django_pgqueue.jobs import ack, kill, retry
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance import pruner
 from django_pgqueue.maintenance.pruner import (

@@ -3,7 +3,7 @@
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue import limit_queue, pause_queue
+from django_pgqueue import queues
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.queue_rows import end_pauses, register_queues
 from django_pgqueue.models import Queue
@@ -16,7 +16,7 @@ def test_queues_are_noted_when_they_have_jobs(queue, sql):
         app.noop.using(queue=name).enqueue()
     app.noop.using(queue="runs").enqueue()
     claim(queue, "runs", limit=1, worker_id=1)
-    limit_queue("b", max_running=3)
+    queues.limit("b", max_running=3)
     assert sorted(register_queues(queue)) == ["a", "runs"]
     assert register_queues(queue) == []
     assert set(Queue.objects.values_list("name", "max_running")) == {("a", None), ("b", 3), ("runs", None)}
@@ -26,15 +26,15 @@ def test_queue_whose_row_another_session_is_just_making_is_noted_later(queue):
     for name in ("a", "b"):
         app.noop.using(queue=name).enqueue()
     with transaction.atomic():
-        pause_queue("a", by="ann")
+        queues.pause("a", by="ann")
         assert register_queues(queue) == ["b"]
     assert register_queues(queue) == []
 
 
 def test_pauses_that_are_over_are_taken_down(queue):
-    pause_queue("a", by="ann", reason="lunch", resume_at=HOUR)
-    pause_queue("b", by="ann")
-    limit_queue("a", max_running=3)
+    queues.pause("a", by="ann", reason="lunch", resume_at=HOUR)
+    queues.pause("b", by="ann")
+    queues.limit("a", max_running=3)
     assert end_pauses(queue) == []
     pass_by(3601)
     assert end_pauses(queue) == ["a"]

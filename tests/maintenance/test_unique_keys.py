@@ -4,7 +4,7 @@ import pytest
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue import retry
+from django_pgqueue.jobs import retry
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.jobs.leases import release, worker_leases
 from django_pgqueue.maintenance import reaper

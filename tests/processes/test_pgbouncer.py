@@ -11,14 +11,13 @@ import pytest
 from django.db import DataError, connections
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, job
+from django_pgqueue import enqueue_many, jobs
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.flow.concurrency import LockKind, try_lock
-from django_pgqueue.jobs import ack
+from django_pgqueue.jobs import ack, waiter
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import FinishedJob, Job
 from django_pgqueue.records import Fate, Outcome, Receipt
-from django_pgqueue.results import waiter
 from django_pgqueue.worker import listener as listener_module
 from django_pgqueue.worker.heartbeat import Liveness
 from django_pgqueue.worker.listener import BACKEND, Listener, is_lent, unlisten
@@ -307,7 +306,7 @@ def test_caller_that_waits_by_way_of_a_pooler_looks_and_does_not_listen(pool, cl
     [(begun,)] = sql("SELECT clock_timestamp()")
     pool()
     settings.PGQUEUE = {"POLL_SECONDS": 0.05}
-    handle, database = job(app.noop.enqueue().id, database=ALIAS), client("default")
+    handle, database = jobs.get(app.noop.enqueue().id, database=ALIAS), client("default")
     try:
         eventually(lambda: looks_in_vain(handle))
         listening = "SELECT FROM pg_stat_activity WHERE query ILIKE 'listen %%' AND backend_start > %s"

@@ -10,20 +10,20 @@ from django.core.management import call_command
 from django.db import IntegrityError, ProgrammingError, connections
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, job, kill, move_jobs, purge, retry, run_now, set_priority
+from django_pgqueue import enqueue_many, jobs
 from django_pgqueue.contrib.prometheus import QueueCollector
 from django_pgqueue.contrib.prometheus.families import JOBS, OF_TABLES, UP
 from django_pgqueue.db.queries import statement
 from django_pgqueue.doctor import findings
 from django_pgqueue.insights import overview, schedule_info, throughput
-from django_pgqueue.jobs import ack
+from django_pgqueue.jobs import ack, kill, move, purge, retry, run_now, set_priority
+from django_pgqueue.jobs import waiter as waiting
 from django_pgqueue.jobs.actions import KILL
 from django_pgqueue.jobs.bulk_actions import begin, stop
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule
 from django_pgqueue.records import Fate, Outcome
-from django_pgqueue.results import waiter as waiting
 from tests.support.catalogue import TABLES
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -194,7 +194,7 @@ def test_web_server_with_the_rights_to_wait_waits(queue, as_role, sql, project, 
         [claimed] = claim(queue, "default", limit=1, worker_id=1)
         ack.write(queue, [Outcome(claimed, Fate.SUCCEEDED, result="5")])
         sql("SET ROLE shop_web")
-        assert (waiter.result(PATIENCE_SECONDS).result, job(job_id).result()) == (5, 5)
+        assert (waiter.result(PATIENCE_SECONDS).result, jobs.get(job_id).result()) == (5, 5)
     finally:
         waiting.stop_all()
 
@@ -226,7 +226,7 @@ def test_admin_can_act_on_jobs(as_role, sql):
     assert kill([later], by="ann").dead == [later]
     app.noop.using(fair_key="ann").enqueue()
     assert retry([later], by="ann").ids == [later]
-    assert move_jobs([later], queue="new", by="ann") == set_priority([later], priority=1, by="ann") == [later]
+    assert move([later], queue="new", by="ann") == set_priority([later], priority=1, by="ann") == [later]
     assert kill([later], by="ann").dead == purge([later], by="ann") == [later]
     assert purge([later], by="ann", finished=True) == []
     assert stop([begin(KILL, Filter(), by="ann")], by="ann")

@@ -3,8 +3,8 @@
 import pytest
 
 import tests.app.tasks as app
+from django_pgqueue.jobs import waiter
 from django_pgqueue.models import Job
-from django_pgqueue.results import waiter
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)

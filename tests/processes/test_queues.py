@@ -7,7 +7,7 @@ import signal
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, limit_queue, pause_queue, resume_queue
+from django_pgqueue import enqueue_many, queues
 from django_pgqueue.db.connections import POSTGRESQL_17
 from django_pgqueue.models import FinishedJob, Job, Queue
 from tests.app.models import Mark
@@ -23,7 +23,7 @@ def test_pause_lets_nothing_start_and_what_runs_end_and_workers_are_told_of_the_
     enqueue_many(app.pause, [(0.005,)] * 20_000)
     worker = start_worker("--concurrency", "4", PGQUEUE=json.dumps({"POLL_SECONDS": 3600}))
     eventually(lambda: FinishedJob.objects.count() > 100)
-    pause_queue("default", by="ann")
+    queues.pause("default", by="ann")
     eventually(lambda: set(Job.objects.filter(status="running").values_list("id", flat=True)) <= {long})
     left = set(Job.objects.filter(status="queued").values_list("id", flat=True))
     assert left
@@ -32,14 +32,14 @@ def test_pause_lets_nothing_start_and_what_runs_end_and_workers_are_told_of_the_
     eventually(lambda: FinishedJob.objects.filter(pk__in=[mail, long]).count() == 2)
     assert set(Job.objects.values_list("id", flat=True)) == left
     Job.objects.filter(pk__in=sorted(left)[20:]).delete()
-    resume_queue("default", by="ann")
+    queues.resume("default", by="ann")
     eventually(lambda: not Job.objects.exists())
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
 
 
 def test_no_more_jobs_run_than_may_over_all_workers(start_worker):
-    limit_queue("default", max_running=3)
+    queues.limit("default", max_running=3)
     enqueue_many(app.count_running, [(3,)] * 200)
     workers = [start_worker("--processes", "2", "--concurrency", "2", "--drain") for _ in range(2)]
     assert [worker.wait() for worker in workers] == [0, 0]
@@ -51,7 +51,7 @@ def test_command_frozen_at_a_limit_keeps_no_worker_from_other_queues_nor_for_eve
 ):
     """It holds the lock of admission, in a transaction whose end the server does not hear of."""
     [(version,)] = sql("SELECT current_setting('server_version_num')::integer")
-    limit_queue("default", max_running=2)
+    queues.limit("default", max_running=2)
     point = Point(tmp_path, "limited claim sent")
     point.arm("freeze")
     environment = {"LEASE_SECONDS": "3", "PGQUEUE": json.dumps({"STATEMENT_TIMEOUT_SECONDS": 1})}

@@ -8,8 +8,7 @@ import pytest
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
-from django_pgqueue.jobs.leases import request_stop
+from django_pgqueue import enqueue_many, workers
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from django_pgqueue.states import NEVER
 from tests.app.models import Mark
@@ -73,7 +72,7 @@ def test_worker_that_is_asked_to_stop_finishes_what_runs_and_another_works_on(st
     running = app.until_exists.enqueue(str(done)).id
     eventually(lambda: Job.objects.get(pk=running).status == "running")
     second = start_worker(*options, **settings).wait_until_ready()
-    assert set(eventually(lambda: request_stop(asked[:1], by="ann"))) <= set(asked)  # its heartbeat may have the rows
+    assert set(eventually(lambda: workers.stop(asked[:1], by="ann"))) <= set(asked)  # its heartbeat may have the rows
     eventually(lambda: "Stopping, as ann has asked for" in first.text())
     assert Job.objects.get(pk=running).status == "running"
     later = app.noop.enqueue().id

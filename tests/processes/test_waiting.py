@@ -12,10 +12,11 @@ from asgiref.sync import async_to_sync
 from django.db import connection
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, job, kill
+from django_pgqueue import enqueue_many, jobs
 from django_pgqueue.exceptions import JobFailed
+from django_pgqueue.jobs import kill
+from django_pgqueue.jobs import waiter as waiting
 from django_pgqueue.models import DeadJob, Job
-from django_pgqueue.results import waiter as waiting
 from tests.app.models import Mark
 from tests.support import prestarted
 from tests.support.waiting import PATIENCE_SECONDS, eventually
@@ -95,7 +96,7 @@ def test_death_by_a_kill_is_announced(worker, settings):
     settings.PGQUEUE = {"POLL_SECONDS": 3600}
     running, later = app.asleep.enqueue(600).id, app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
     with ThreadPoolExecutor(2) as pool:
-        waiters = [pool.submit(job(job_id).wait, PATIENCE_SECONDS) for job_id in (running, later)]
+        waiters = [pool.submit(jobs.get(job_id).wait, PATIENCE_SECONDS) for job_id in (running, later)]
         eventually(lambda: Job.objects.filter(has_waiters=True).count() == 2 or DeadJob.objects.exists())
         kill([running, later], by="a test")
         for waiter in waiters:
@@ -106,7 +107,7 @@ def test_death_by_a_kill_is_announced(worker, settings):
 def test_processes_wait_for_the_same_job_each_for_itself(worker, start_python, tmp_path):
     path = tmp_path / "go"
     handle = app.record_when_told.enqueue(str(path))
-    lines = f"from django_pgqueue import job; print(job({handle.id}).wait({PATIENCE_SECONDS}))"
+    lines = f"from django_pgqueue import jobs; print(jobs.get({handle.id}).wait({PATIENCE_SECONDS}))"
     processes = [start_python(lines, POLL_SECONDS=3600) for _ in range(2)]
     eventually(lambda: len(listeners()) == 2)
     eventually(lambda: Job.objects.filter(has_waiters=True).exists())
@@ -116,8 +117,8 @@ def test_processes_wait_for_the_same_job_each_for_itself(worker, start_python, t
 
 FORK = """
 import os
-from django_pgqueue import job
-first, second = (job(job_id) for job_id in {ids})
+from django_pgqueue import jobs
+first, second = (jobs.get(job_id) for job_id in {ids})
 print(first.wait({seconds}), flush=True)
 if child := os.fork():
     assert os.waitpid(child, 0)[1] == 0
@@ -145,7 +146,7 @@ def test_process_made_by_fork_waits_for_itself(worker, start_python):
 def test_waiter_that_is_killed_leaves_nothing(worker, start_python, tmp_path):
     path = tmp_path / "go"
     handle = app.record_when_told.enqueue(str(path))
-    waiter = start_python(f"from django_pgqueue import job; job({handle.id}).wait(600)")
+    waiter = start_python(f"from django_pgqueue import jobs; jobs.get({handle.id}).wait(600)")
     eventually(lambda: Job.objects.filter(has_waiters=True).exists())
     waiter.send_signal(signal.SIGKILL)
     eventually(lambda: not listeners())

@@ -5,7 +5,7 @@ from django.db import transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import pause_schedules, resume_schedules, run_schedules
+from django_pgqueue import schedules
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.exceptions import InvalidArguments, UnknownTask
 from django_pgqueue.jobs import ack
@@ -13,7 +13,7 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job, Schedule
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.schedules.enqueuer import FireResult, fire_due
-from django_pgqueue.schedules.manage import LastJob, last_jobs, restore_schedules
+from django_pgqueue.schedules.manage import LastJob, last_jobs
 from django_pgqueue.states import Reason
 from tests.support.schedules import HOUR, SECOND, START, make
 
@@ -23,12 +23,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def test_paused_schedule_misses_its_ticks_and_goes_on_with_the_next(queue):
     now = timezone.now()
     make(next_at=now - 90 * SECOND)
-    assert pause_schedules(["hourly", "missing"], by="eve") == ["hourly"]
-    assert pause_schedules(["hourly"], by="eve") == []
+    assert schedules.pause(["hourly", "missing"], by="eve") == ["hourly"]
+    assert schedules.pause(["hourly"], by="eve") == []
     assert (Schedule.objects.get().is_enabled, Schedule.objects.get().paused_by) == (False, "eve")
     assert fire_due(queue) == FireResult()
-    assert resume_schedules(["hourly", "missing"], by="ann") == ["hourly"]
-    assert resume_schedules(["hourly"], by="ann") == []
+    assert schedules.resume(["hourly", "missing"], by="ann") == ["hourly"]
+    assert schedules.resume(["hourly"], by="ann") == []
     row = Schedule.objects.get()
     assert (row.is_enabled, row.paused_by, row.next_at) == (True, "", now - 90 * SECOND + HOUR)
     assert fire_due(queue).jobs == 0
@@ -38,14 +38,14 @@ def test_pause_and_resume_wait_for_no_lock(queue, other_queue):
     make()
     with other_queue.transaction():
         other_queue.rows("SELECT id FROM pgqueue_schedules FOR UPDATE", {})
-        assert pause_schedules(["hourly"], by="eve") == []
-        assert resume_schedules(["hourly"], by="eve") == []
+        assert schedules.pause(["hourly"], by="eve") == []
+        assert schedules.resume(["hourly"], by="eve") == []
 
 
 def test_schedule_is_run_now_besides_its_ticks(queue):
     made = make(args=["x"], options={"queue": "reports"}, is_enabled=False)
     with transaction.atomic():
-        jobs = run_schedules(["hourly", "missing"], by="eve")
+        jobs = schedules.run(["hourly", "missing"], by="eve")
     job = Job.objects.get()
     assert jobs == {"hourly": job.id}
     assert (job.args, job.queue, job.status, job.schedule_id) == (["x"], "reports", "queued", made.id)
@@ -57,9 +57,9 @@ def test_schedule_that_cannot_be_run_now_says_why():
     make("strange", task="shop.tasks.not_here")
     make("misfit", args=["too", "many"])
     with pytest.raises(UnknownTask, match="shop"):
-        run_schedules(["strange"], by="eve")
+        schedules.run(["strange"], by="eve")
     with pytest.raises(InvalidArguments, match="takes"):
-        run_schedules(["misfit"], by="eve")
+        schedules.run(["misfit"], by="eve")
     assert Job.objects.count() == 0
 
 
@@ -70,10 +70,10 @@ def test_only_edits_of_schedules_of_the_code_are_taken_back(other_queue):
     names = ["edited", "plain", "mine", "missing"]
     with other_queue.transaction():
         other_queue.rows("SELECT id FROM pgqueue_schedules FOR UPDATE", {})
-        assert restore_schedules(names, by="eve") == [], "it waits for no lock"
-    assert restore_schedules(names, by="eve") == ["edited"]
+        assert schedules.restore(names, by="eve") == [], "it waits for no lock"
+    assert schedules.restore(names, by="eve") == ["edited"]
     assert dict(Schedule.objects.values_list("name", "edited_at")) == {"edited": None, "plain": None, "mine": now}
-    assert restore_schedules(names, by="eve") == []
+    assert schedules.restore(names, by="eve") == []
 
 
 def test_last_job_is_told_wherever_it_is(queue, sql):

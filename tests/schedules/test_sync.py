@@ -6,7 +6,7 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from django_pgqueue import pause_schedules, periodic
+from django_pgqueue import periodic, schedules
 from django_pgqueue.models import Schedule
 from django_pgqueue.schedules import sync
 from django_pgqueue.schedules.enqueuer import FireResult, fire_due
@@ -85,7 +85,7 @@ def test_interval_that_became_shorter_than_its_last_run_is_long_ago_is_due_now(q
 def test_paused_schedule_stays_paused_when_code_is_deployed(queue, recode):
     recode(periodic(every=HOUR))
     sync_schedules(queue)
-    pause_schedules([RECORD], by="eve")
+    schedules.pause([RECORD], by="eve")
     recode(periodic(every=2 * HOUR))
     assert sync_schedules(queue).changed == [RECORD]
     assert not Schedule.objects.get().is_enabled

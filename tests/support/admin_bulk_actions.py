@@ -4,7 +4,8 @@ import html
 import re
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill
+from django_pgqueue import enqueue_many
+from django_pgqueue.jobs import kill
 
 BULK_ACTIONS = "/admin/pgqueue/bulkaction/"
 VIEWER = ("view_job", "view_deadjob", "view_finishedjob", "view_bulkaction")

@@ -6,7 +6,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill
+from django_pgqueue import enqueue_many
+from django_pgqueue.jobs import kill
 from django_pgqueue.models import Job
 
 

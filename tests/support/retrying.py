@@ -1,7 +1,7 @@
 """Dead jobs that are to be retried."""
 
 import tests.app.tasks as app
-from django_pgqueue import kill
+from django_pgqueue.jobs import kill
 from django_pgqueue.models import DeadJob
 
 

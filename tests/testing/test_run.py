@@ -8,8 +8,9 @@ from django.db import connection
 from django.test import TestCase, override_settings
 from django.utils import timezone, translation
 
-from django_pgqueue import enqueue_many, is_in_job, kill, limit_queue, pause_queue
+from django_pgqueue import enqueue_many, is_in_job, queues
 from django_pgqueue.exceptions import JobFailed, UnknownTask
+from django_pgqueue.jobs import kill
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.signals import job_finished, job_started
 from django_pgqueue.testing import assert_enqueued, refute_enqueued, run_jobs
@@ -121,18 +122,18 @@ class RunJobsTest(TestCase):
         assert "Failed: job" in logged.output[0]
 
     def test_paused_queue_is_left_alone(self):
-        pause_queue("default", by="test")
+        queues.pause("default", by="test")
         helped.note.enqueue("paused")
         assert not run_jobs()
 
     def test_limited_queue_lets_in_what_its_limits_lets_in(self):
-        limit_queue("default", rate=2, period=60, burst=2)
+        queues.limit("default", rate=2, period=60, burst=2)
         enqueue_many(helped.note, [("a",), ("b",), ("c",)])
         assert len(run_jobs()) == 2
         assert len(run_jobs(until=HOUR)) == 1
 
     def test_of_a_limited_queue_only_the_first_may_pass(self):
-        limit_queue("default", max_running=1)
+        queues.limit("default", max_running=1)
         helped.note.enqueue("first")
         helped.one_by_one.enqueue("second")
         assert not run_jobs(task=helped.one_by_one)

@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import TestCase
 from django.utils import timezone
 
-from django_pgqueue import pause_queue, periodic
+from django_pgqueue import periodic, queues
 from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.models import DeadJob
 from django_pgqueue.schedules import periodic as timetable
@@ -107,13 +107,13 @@ class TimeTravelTest(TestCase):
         assert timezone.now() < start + HOUR
 
     def test_paused_queue_goes_on_when_its_pause_ends(self):
-        pause_queue("default", resume_at=HOUR, by="test")
+        queues.pause("default", resume_at=HOUR, by="test")
         helped.note.enqueue("paused")
         assert not run_jobs(until=HOUR / 2)
         assert len(run_jobs(until=2 * HOUR)) == 1
 
     def test_jobs_expire_on_the_way(self):
-        pause_queue("default", by="test")
+        queues.pause("default", by="test")
         helped.note.using(expires=HOUR).enqueue("late")
         helped.note.using(queue="other", run_at=2 * HOUR).enqueue("moves the time")
         run_jobs(until=3 * HOUR)

@@ -7,10 +7,10 @@ import pytest
 from django.db import OperationalError
 
 import tests.app.tasks as app
+from django_pgqueue import workers
 from django_pgqueue.jobs import leases
 from django_pgqueue.jobs.actions import kill
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.jobs.leases import request_stop
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.heartbeat import SILENT_SECONDS, Heartbeat, HeartbeatMonitor, Liveness
@@ -52,7 +52,7 @@ def test_heart_passes_the_wish_to_stop_on(queue, heartbeat):
     heartbeat[0]._told_to_stop = told.append
     heartbeat[0].pass_once()
     assert told == []
-    request_stop([heartbeat[1].worker_id], by="ann")
+    workers.stop([heartbeat[1].worker_id], by="ann")
     heartbeat[0].pass_once()
     assert told == ["ann"]
 

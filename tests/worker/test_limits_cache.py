@@ -6,7 +6,7 @@ import time
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, limit_queue, pause_queue, resume_queue
+from django_pgqueue import enqueue_many, queues
 from django_pgqueue.models import DeadJob, Job
 from tests.support.consumers import cycle
 from tests.support.queue_limits import HOUR, finish, pass_by, take
@@ -35,7 +35,7 @@ def test_consumer_gives_back_what_has_not_begun_of_a_paused_queue_and_leaves_the
         cycle(consumer)
     assert Job.objects.filter(status="running").count() == 10
     begun = {job.id for _, job in consumer.slots.accepted[:4]}
-    pause_queue("default", by="ann")
+    queues.pause("default", by="ann")
     look(consumer)
     back = Job.objects.filter(status="queued")
     assert set(back.values_list("id", flat=True)) == set(first) - begun
@@ -45,7 +45,7 @@ def test_consumer_gives_back_what_has_not_begun_of_a_paused_queue_and_leaves_the
         consumer.slots.finish()
         cycle(consumer)
     assert set(Job.objects.values_list("id", flat=True)) == set(first) - begun, "what ran has ended as it would have"
-    resume_queue("default", by="ann")
+    queues.resume("default", by="ann")
     for _ in range(3):
         look(consumer)
     assert Job.objects.filter(status="running").count() == len(set(first) - begun)
@@ -57,7 +57,7 @@ def test_consumer_learns_of_a_pause_in_time_without_being_told(consumer):
     for _ in range(4):
         cycle(consumer)
     assert consumer.slots.waiting()
-    pause_queue("default", by="ann")
+    queues.pause("default", by="ann")
     assert consumer._patience() <= 0.7
     consumer._limits.look_at = time.monotonic()
     consumer._collect(0.0)
@@ -71,7 +71,7 @@ def test_consumer_has_no_reason_to_look_at_a_paused_queue(consumer, settings):
     enqueue_many(app.noop, [()] * 20)
     cycle(consumer)
     consumer.slots.finish()
-    pause_queue("default", by="ann")
+    queues.pause("default", by="ann")
     look(consumer)
     assert len(consumer.slots.accepted) == 3
     for _ in range(3):
@@ -89,7 +89,7 @@ def test_paused_queue_needs_no_full_scan_and_not_asked_when_it_is_announced(cons
     settings.PGQUEUE = {"POLL_SECONDS": 60}
     enqueue_many(app.noop, [()] * 20)
     cycle(consumer)
-    pause_queue("default", by="ann")
+    queues.pause("default", by="ann")
     look(consumer)
     for cursor in consumer._cursors._cursors.values():
         cursor.full_scan_at = 0.0
@@ -106,7 +106,7 @@ def test_paused_queue_needs_no_full_scan_and_not_asked_when_it_is_announced(cons
 def test_consumer_wakes_when_a_pause_ends(consumer, settings):
     settings.PGQUEUE = {"POLL_SECONDS": 60}
     app.noop.enqueue()
-    pause_queue("default", by="ann", resume_at=dt.timedelta(seconds=1000))
+    queues.pause("default", by="ann", resume_at=dt.timedelta(seconds=1000))
     look(consumer)
     assert consumer._patience() > 0.5
     assert consumer._limits.due_at() > time.monotonic() + 700
@@ -124,7 +124,7 @@ def test_consumer_wakes_when_a_pause_ends(consumer, settings):
 
 def test_consumer_fetches_nothing_ahead_from_a_limited_queue(consumer):
     fetch_ahead(consumer, 100)
-    limit_queue("default", max_running=50)
+    queues.limit("default", max_running=50)
     enqueue_many(app.noop, [()] * 20)
     look(consumer)
     assert Job.objects.filter(status="running").count() == 4
@@ -134,7 +134,7 @@ def test_consumer_fetches_nothing_ahead_from_a_limited_queue(consumer):
 
 
 def test_job_that_has_expired_takes_no_place_in_the_consumer(consumer):
-    limit_queue("default", max_running=50)
+    queues.limit("default", max_running=50)
     enqueue_many(app.noop, [()] * 8)
     Job.objects.update(expires_at=timezone.now() - HOUR)
     for _ in range(3):
@@ -143,7 +143,7 @@ def test_job_that_has_expired_takes_no_place_in_the_consumer(consumer):
 
 
 def test_consumer_that_is_kept_out_neither_waits_long_nor_asks_all_the_time(consumer, queue):
-    limit_queue("default", max_running=3)
+    queues.limit("default", max_running=3)
     enqueue_many(app.noop, [()] * 9)
     theirs, _ = take(queue, limit=2)
     before = time.monotonic()
@@ -160,7 +160,7 @@ def test_consumer_that_is_kept_out_neither_waits_long_nor_asks_all_the_time(cons
 
 
 def test_consumer_comes_back_when_there_is_a_token(consumer):
-    limit_queue("default", rate=1, period=1000)
+    queues.limit("default", rate=1, period=1000)
     enqueue_many(app.noop, [()] * 9)
     look(consumer)
     assert len(consumer.slots.accepted) == 1
@@ -171,18 +171,18 @@ def test_consumer_comes_back_when_there_is_a_token(consumer):
 
 
 def test_consumer_obeys_a_limit_that_is_lifted(consumer):
-    limit_queue("default", max_running=1)
+    queues.limit("default", max_running=1)
     enqueue_many(app.noop, [()] * 9)
     look(consumer)
     assert len(consumer.slots.accepted) == 1
-    limit_queue("default", max_running=None)
+    queues.limit("default", max_running=None)
     look(consumer)
     assert len(consumer.slots.accepted) == 4
 
 
 def test_queue_that_is_full_does_not_keep_others_from_being_served(consumer):
     consumer._cursors.served = type(consumer._cursors.served).of(["default", "mail"])
-    limit_queue("default", max_running=1)
+    queues.limit("default", max_running=1)
     enqueue_many(app.noop, [()] * 5)
     enqueue_many(app.noop.using(queue="mail"), [()] * 5)
     look(consumer)

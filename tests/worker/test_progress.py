@@ -6,7 +6,7 @@ import pytest
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, job
+from django_pgqueue import enqueue_many, jobs
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.executor import run
@@ -261,11 +261,11 @@ def test_next_attempt_has_the_metadata_and_says_whose_the_progress_is(consumer, 
     cycle(consumer)
     again = CurrentJob(consumer.slots.accepted[-1][1], consumer.slots.news.tell)
     assert again.metadata == {"a": 1, "b": 3, "c": {"d": None}}
-    state = job(again.id).state()
+    state = jobs.get(again.id).state()
     assert (state.progress["done"], state.progress["attempt"], state.attempts) == (9, 1, 2)
     again.set_progress(1)
     cycle(consumer)
-    state = job(again.id).state()
+    state = jobs.get(again.id).state()
     assert (state.progress["done"], state.progress["attempt"], state.metadata) == (1, 2, again.metadata)
 
 

@@ -14,8 +14,8 @@ from django.db import connections, transaction
 
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import ConfigurationError
+from django_pgqueue.jobs.handle import JobHandle
 from django_pgqueue.log_lines import OneLine
-from django_pgqueue.results.handle import JobHandle
 from django_pgqueue.tasks import Task
 
 logger = logging.getLogger("django_pgqueue.contrib.cutover")

@@ -1,4 +1,4 @@
--- Set, change or remove the limits of a queue. Called by queue_limits.limit_queue() in the caller's transaction. Makes
+-- Set, change or remove the limits of a queue. Called by queue_limits.limit() in the caller's transaction. Makes
 -- the queue's row if there is none; waits while another session changes it. What is not to change stays. A new rate
 -- begins with a full bucket; where there was one, the tokens that have come together by then stay, as many as fit.
 INSERT INTO pgqueue_queues AS queue (

@@ -1,4 +1,4 @@
--- Pause a queue, or change why, by whom and until when it is. Called by queue_limits.pause_queue() in the caller's
+-- Pause a queue, or change why, by whom and until when it is. Called by queue_limits.pause() in the caller's
 -- transaction. Makes the queue's row if there is none; waits while another session changes it. Returns whether it had
 -- not been paused.
 WITH before AS MATERIALIZED (

@@ -1,4 +1,4 @@
--- Resume a queue. Called by queue_limits.resume_queue() in the caller's transaction. Waits while another session
+-- Resume a queue. Called by queue_limits.resume() in the caller's transaction. Waits while another session
 -- changes the queue's row. Returns a row where it was paused: whether it still was, or the time for that had passed.
 WITH paused AS MATERIALIZED (
     SELECT one.name, one.resume_at IS NULL OR one.resume_at > statement_timestamp() AS was_paused

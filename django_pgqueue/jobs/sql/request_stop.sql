@@ -1,5 +1,5 @@
 -- Ask commands to stop, given any of their processes: all rows of the same command say so. Called by
--- leases.request_stop() for staff. The first request stays. Locked rows are left out: one of a command is enough. Reads
+-- leases.stop() for staff. The first request stays. Locked rows are left out: one of a command is enough. Reads
 -- the table whole, which has a row for each worker process. Their heartbeats read the request. Returns the ids asked
 -- now.
 WITH target AS MATERIALIZED (

@@ -7,10 +7,10 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error, transaction
 from django.utils.translation import override
 
+from django_pgqueue import queues
 from django_pgqueue.cli.arguments import age, check_database, check_seen, instant, number_or_none, rate_or_none
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidLimit
-from django_pgqueue.flow.queue_limits import limit_queue, pause_queue, resume_queue
 from django_pgqueue.insights.bounded import TookTooLong, bounded
 from django_pgqueue.insights.formatting import plain, user
 from django_pgqueue.insights.overview import as_json, limits_of, lines_of, names, table
@@ -68,7 +68,7 @@ class Command(BaseCommand):
         database, by = options["database"], options["by"] or user()
         known = set(Queue.objects.using(database).filter(name__in=options["names"]).values_list("name", flat=True))
         for name in options["names"]:
-            is_new = pause_queue(
+            is_new = queues.pause(
                 name, by=by, reason=options["reason"], resume_at=options["resume_at"], database=database
             )
             said = "paused" if is_new else "paused already, and now as you say"
@@ -77,12 +77,12 @@ class Command(BaseCommand):
 
     def _resume(self, options: dict[str, Any]) -> None:
         for name in options["names"]:
-            was_paused = resume_queue(name, by=options["by"] or user(), database=options["database"])
+            was_paused = queues.resume(name, by=options["by"] or user(), database=options["database"])
             self.stdout.write(f"{plain(name)}: {'resumed' if was_paused else 'was not paused'}.")
 
     def _limit(self, options: dict[str, Any]) -> None:
         for name in options["names"]:
-            limit_queue(name, **limits_from(options), database=options["database"])
+            queues.limit(name, **limits_from(options), database=options["database"])
             row = Queue.objects.using(options["database"]).get(pk=name)
             self.stdout.write(f"{plain(name)}: {limits_of(row) or 'no limit'}.")
 
@@ -115,7 +115,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def limits_from(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of ``limit_queue``; raise CommandError where nothing is to change."""
+    """Return the arguments of ``queues.limit``; raise CommandError where nothing is to change."""
     limits: dict[str, Any] = {}
     if options["max_running"] is not UNSAID:
         limits["max_running"] = options["max_running"]

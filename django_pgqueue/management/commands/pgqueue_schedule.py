@@ -6,15 +6,15 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, transaction
 from django.utils.translation import override
 
+from django_pgqueue import schedules
 from django_pgqueue.cli.arguments import check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.insights.formatting import plain, user
 from django_pgqueue.insights.schedule_info import as_json, described, outcomes
 from django_pgqueue.models import Schedule
-from django_pgqueue.schedules.manage import pause_schedules, resume_schedules, run_schedules
 
-CHANGES: dict[str, Any] = {"pause": pause_schedules, "resume": resume_schedules}
+CHANGES: dict[str, Any] = {"pause": schedules.pause, "resume": schedules.resume}
 
 
 class Command(BaseCommand):
@@ -54,7 +54,7 @@ class Command(BaseCommand):
         by = options["by"] or user()
         with transaction.atomic(using=alias):
             if action == "run":
-                jobs = run_schedules(names, by=by, database=alias)
+                jobs = schedules.run(names, by=by, database=alias)
                 said = {name: f"job {job_id} is enqueued" for name, job_id in jobs.items()}
             else:
                 said = dict.fromkeys(CHANGES[action](names, by=by, database=alias), f"{action}d")
@@ -63,8 +63,8 @@ class Command(BaseCommand):
         return said
 
     def _list(self, options: dict[str, Any]) -> Collection[str]:
-        schedules = Schedule.objects.using(options["database"])
-        found = list(schedules.filter(name__in=options["names"]) if options["names"] else schedules.all())
+        known = Schedule.objects.using(options["database"])
+        found = list(known.filter(name__in=options["names"]) if options["names"] else known.all())
         last = outcomes(found, options["database"])
         if options["format"] == "json":
             self.stdout.write(json.dumps([as_json(one, last.get(one.id)) for one in found], indent=2))

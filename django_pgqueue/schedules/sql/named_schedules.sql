@@ -1,4 +1,4 @@
--- The schedules with these names. Called by manage.run_schedules(). Locks nothing. Returns the same columns as
+-- The schedules with these names. Called by manage.run(). Locks nothing. Returns the same columns as
 -- take_schedules.sql.
 SELECT
     schedule.id, schedule.name, schedule.task, schedule.cron, schedule.every_seconds, schedule.timezone,

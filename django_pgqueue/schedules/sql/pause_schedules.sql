@@ -1,4 +1,4 @@
--- Pause schedules. Called by manage.pause_schedules(). Steps over locked rows. Returns the names of those that were
+-- Pause schedules. Called by manage.pause(). Steps over locked rows. Returns the names of those that were
 -- not paused before.
 WITH chosen AS MATERIALIZED (
     SELECT schedule.id

@@ -1,4 +1,4 @@
--- Lock paused schedules. Called by manage.resume_schedules(), which reckons their next ticks. Steps over locked
+-- Lock paused schedules. Called by manage.resume(), which reckons their next ticks. Steps over locked
 -- rows. Returns what a tick is reckoned from, and the time.
 SELECT
     schedule.id, schedule.name, schedule.cron, schedule.every_seconds, schedule.timezone, schedule.next_at,

@@ -1,4 +1,4 @@
--- Let schedules from code be as the code has them again. Called by manage.restore_schedules(); the next pass of
+-- Let schedules from code be as the code has them again. Called by manage.restore(); the next pass of
 -- schedules.sync changes the rows. Steps over locked rows. Returns the names of those that had been edited.
 WITH chosen AS MATERIALIZED (
     SELECT schedule.id

@@ -1,4 +1,4 @@
--- Let paused schedules go on at these ticks. Called by manage.resume_schedules(), behind paused_schedules.sql, which
+-- Let paused schedules go on at these ticks. Called by manage.resume(), behind paused_schedules.sql, which
 -- has locked the rows. Returns the names.
 UPDATE pgqueue_schedules AS schedule
 SET is_enabled = TRUE, paused_by = '', last_error = '', next_at = resumed.next_at

@@ -1,4 +1,4 @@
--- Note at schedules which job was their latest. Called by manage.run_schedules(). A locked row goes without: it is
+-- Note at schedules which job was their latest. Called by manage.run(). A locked row goes without: it is
 -- for people to read. Returns the names.
 WITH chosen AS MATERIALIZED (
     SELECT schedule.id, job.id AS job_id

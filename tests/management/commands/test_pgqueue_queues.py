@@ -7,7 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, limit_queue, pause_queue
+from django_pgqueue import enqueue_many, queues
 from django_pgqueue.insights import overview
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job, Queue
@@ -26,8 +26,8 @@ def test_list_tells_how_queues_stand(queue, monkeypatch):
     enqueue_many(app.noop, [()] * 7)
     claim(queue, "default", limit=1, worker_id=1)
     app.noop.using(queue="mail").enqueue()
-    limit_queue("default", max_running=1500, rate=60, period=60)
-    pause_queue("mail", by="ann", reason="provider is down")
+    queues.limit("default", max_running=1500, rate=60, period=60)
+    queues.pause("mail", by="ann", reason="provider is down")
     app.noop.using(queue="odd\x1b[1m").enqueue()
     head, default, mail, odd = run("list").splitlines()
     assert head.split() == ["queue", "queued", "running", "limited", "limits", "paused"]
@@ -38,8 +38,8 @@ def test_list_tells_how_queues_stand(queue, monkeypatch):
 
 
 def test_list_as_json(transactional_db):
-    pause_queue("mail", by="ann", reason="x")
-    limit_queue("mail", rate=5)
+    queues.pause("mail", by="ann", reason="x")
+    queues.limit("mail", rate=5)
     [mail] = json.loads(run("list", "mail", "--format", "json"))
     assert (mail["name"], mail["queued"], mail["is_paused"], mail["paused_by"]) == ("mail", 0, True, "ann")
     assert (mail["rate_limit"], mail["rate_period_seconds"], mail["rate_burst"]) == (5, 1.0, 1)

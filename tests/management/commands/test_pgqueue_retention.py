@@ -8,7 +8,8 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill
+from django_pgqueue import enqueue_many
+from django_pgqueue.jobs import kill
 from django_pgqueue.models import DeadJob, FinishedJob
 from tests.support.retention import finish, row_of, run
 from tests.support.waiting import eventually

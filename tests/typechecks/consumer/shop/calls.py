@@ -9,15 +9,13 @@ from django_pgqueue import (
     enqueue,
     enqueue_many,
     enqueue_on_commit,
-    job,
-    kill,
-    limit_queue,
-    move_jobs,
-    pause_queue,
-    retry,
+    jobs,
+    queues,
+    schedules,
+    workers,
 )
 from django_pgqueue.exceptions import JobFailed, PgQueueError
-from django_pgqueue.results.lookup import JobState
+from django_pgqueue.jobs import JobState
 from shop.tasks import pack, write
 
 
@@ -53,7 +51,7 @@ def defer(options: TaskOptions) -> JobHandle:
 
 
 def look(job_id: int) -> None:
-    handle = job(job_id)
+    handle = jobs.get(job_id)
     try:
         result: dict[str, int] = handle.result()  # whatever JSON it is, the caller knows
         print(result, handle.wait(timeout=dt.timedelta(seconds=1)))
@@ -67,9 +65,11 @@ def look(job_id: int) -> None:
 
 
 def see_to_it(ids: list[int]) -> None:
-    assert_type(move_jobs(ids, queue="slow", by="ann"), list[int])
-    assert_type(pause_queue("mail", by="ann", resume_at=dt.timedelta(hours=1)), bool)
-    limit_queue("mail", max_running=4, rate=None)
-    retry(ids, by="ann")
-    kill(ids, by="ann")
-    kill(ids)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    assert_type(jobs.move(ids, queue="slow", by="ann"), list[int])
+    assert_type(jobs.retry(ids, by="ann").ids, list[int])
+    assert_type(jobs.kill(ids, by="ann").dead, list[int])
+    jobs.kill(ids)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    assert_type(queues.pause("mail", by="ann", resume_at=dt.timedelta(hours=1)), bool)
+    queues.limit("mail", max_running=4, rate=None)
+    assert_type(schedules.run(["nightly"], by="ann"), dict[str, int])
+    assert_type(workers.stop([7], by="ann"), list[int])

@@ -28,7 +28,7 @@ from django_pgqueue.db.connections import QueueConnection, number_array, only_re
 from django_pgqueue.db.errors import is_transient, one_line
 from django_pgqueue.db.notify import ENDS, announce_queues
 from django_pgqueue.db.queries import statement
-from django_pgqueue.results.lookup import JobState, find_many, may_be, unknown
+from django_pgqueue.jobs.lookup import JobState, find_many, may_be, unknown
 from django_pgqueue.retry_policy import reconnect_delay
 from django_pgqueue.states import Status
 

@@ -9,7 +9,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue import job
+from django_pgqueue import jobs
 from django_pgqueue.exceptions import InvalidJob, JobFailed, JobNotCommitted, JobNotFinished, ResultNotKept, UnknownJob
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 def test_result_of_a_job_that_has_finished_is_there_at_once(queue, result, returned):
     handle = app.noop.enqueue()
     end(queue, result=result)
-    assert handle.result() == handle.wait(PATIENCE_SECONDS) == job(handle.id).wait(PATIENCE_SECONDS) == returned
-    assert async_to_sync(job(handle.id).aresult)() == async_to_sync(handle.await_)(PATIENCE_SECONDS) == returned
+    assert handle.result() == handle.wait(PATIENCE_SECONDS) == jobs.get(handle.id).wait(PATIENCE_SECONDS) == returned
+    assert async_to_sync(jobs.get(handle.id).aresult)() == async_to_sync(handle.await_)(PATIENCE_SECONDS) == returned
 
 
 def test_job_that_has_not_ended_has_no_result_yet(queue):
@@ -80,12 +80,12 @@ def test_waiting_in_another_transaction_is_not_refused(queue):
 @pytest.mark.parametrize("timeout", [0, -1, True, "5", None, dt.timedelta(), float("nan")])
 def test_timeout_is_above_zero(timeout):
     with pytest.raises(InvalidJob, match="The timeout is a number of seconds above 0, or a timedelta, not"):
-        job(1).wait(timeout)
+        jobs.get(1).wait(timeout)
 
 
 def test_wait_refuses_to_block_an_event_loop():
     async def call():
-        job(1).wait(PATIENCE_SECONDS)
+        jobs.get(1).wait(PATIENCE_SECONDS)
 
     with pytest.raises(SynchronousOnlyOperation, match="Use await_"):
         asyncio.run(call())
@@ -110,6 +110,6 @@ def said_too_late(way) -> str:
 def test_job_of_which_nothing_is_there_is_unknown(queue):
     handle = app.unkept.enqueue()
     end(queue)
-    for way in [*ways(handle), *ways(job(1_000_000)), *ways(job(2**70))]:
+    for way in [*ways(handle), *ways(jobs.get(1_000_000)), *ways(jobs.get(2**70))]:
         with pytest.raises(UnknownJob, match="There is no job"):
             way()

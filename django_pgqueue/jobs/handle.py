@@ -13,9 +13,9 @@ from django_pgqueue import registry
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.exceptions import InvalidJob, JobFailed, JobNotCommitted, JobNotFinished, ResultNotKept, UnknownJob
+from django_pgqueue.jobs.lookup import JobState, find
 from django_pgqueue.jobs.redaction import scrub_json, scrubber
-from django_pgqueue.results.lookup import JobState, find
-from django_pgqueue.results.waiter import waiter_for
+from django_pgqueue.jobs.waiter import waiter_for
 from django_pgqueue.states import DEAD
 from django_pgqueue.validation import seconds_of
 
@@ -129,7 +129,7 @@ class JobHandle:
         return TimeoutError(f"Job {self.id} has not ended within {seconds:g} s. When last looked at it was {status}.")
 
 
-def job(job_id: int, *, database: str | None = None) -> JobHandle:
+def get(job_id: int, *, database: str | None = None) -> JobHandle:
     """Return the handle of the job with this id. Sends no query, so there may be none.
 
     Args:

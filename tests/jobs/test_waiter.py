@@ -12,17 +12,17 @@ import pytest
 from django.db import connection, transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, job
+from django_pgqueue import enqueue_many, jobs
 from django_pgqueue.conf import DEFAULTS
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import notify_waiters, send_notification
 from django_pgqueue.exceptions import ConfigurationError, JobFailed
 from django_pgqueue.jobs import ack
+from django_pgqueue.jobs import waiter as waiting
+from django_pgqueue.jobs import waiter as watch
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
-from django_pgqueue.results import waiter as waiting
-from django_pgqueue.results import waiter as watch
 from django_pgqueue.states import Reason
 from tests.support.results import SESSIONS, end
 from tests.support.waiting import PATIENCE_SECONDS, eventually
@@ -54,7 +54,7 @@ def are_noted(number=1) -> bool:
 
 def test_alias_that_is_no_postgresql_is_named():
     with pytest.raises(ConfigurationError, match="'lite' is sqlite"):
-        job(1, database="lite").wait(PATIENCE_SECONDS)
+        jobs.get(1, database="lite").wait(PATIENCE_SECONDS)
 
 
 # What ends meanwhile
@@ -132,7 +132,7 @@ def test_end_that_is_not_announced_is_found_by_looking(queue, settings, pool):
 
 def test_without_notify_no_session_listens_and_nothing_is_noted(queue, sql, settings, pool):
     settings.PGQUEUE = {"NOTIFY": False, "POLL_SECONDS": 0.05}
-    waiters = [pool.submit(wait, job(job_id)) for job_id in enqueue_many(app.noop, [()] * 3)]
+    waiters = [pool.submit(wait, jobs.get(job_id)) for job_id in enqueue_many(app.noop, [()] * 3)]
     eventually(lambda: sql(SESSIONS, "pgqueue waiting"))
     with pytest.raises(TimeoutError):
         app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().wait(0.5)
@@ -147,7 +147,7 @@ def test_locked_row_is_noted_later_and_holds_up_no_other(queue, settings, pool):
     locked, free = enqueue_many(app.noop, [()] * 2)
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=locked)
-        waiters = [pool.submit(wait, job(job_id)) for job_id in (locked, free)]
+        waiters = [pool.submit(wait, jobs.get(job_id)) for job_id in (locked, free)]
         eventually(are_noted)
         assert end(queue, result="1") == [free]
         assert waiters[1].result(PATIENCE_SECONDS) == 1
@@ -162,7 +162,7 @@ def test_many_wait_in_one_event_loop_without_a_thread_each(queue, settings):
     ids = enqueue_many(app.noop, [()] * 100)
 
     async def wait_for_all():
-        waiting_for_all = [asyncio.create_task(job(job_id).await_(PATIENCE_SECONDS)) for job_id in ids]
+        waiting_for_all = [asyncio.create_task(jobs.get(job_id).await_(PATIENCE_SECONDS)) for job_id in ids]
         await asyncio.to_thread(in_thread, lambda: eventually(lambda: are_noted(100)))
         threads = {thread.name for thread in threading.enumerate() if not thread.name.startswith("asyncio")}
         await asyncio.to_thread(in_thread, lambda: end(queue, result="1"))
@@ -265,11 +265,11 @@ def test_job_that_python_cannot_hold_is_waited_for_like_any_other(queue, sql, se
     """SQL can store a number of more digits than Python reads."""
     settings.PGQUEUE = NEVER
     ids = enqueue_many(app.noop, [()] * 2)
-    waiters = [pool.submit(wait, job(job_id)) for job_id in ids]
+    waiters = [pool.submit(wait, jobs.get(job_id)) for job_id in ids]
     eventually(lambda: are_noted(2))
     sql("UPDATE pgqueue_jobs SET metadata = %s WHERE id = %s", f'{{"n": {"9" * 5000}}}', ids[0])
-    jobs = claim(queue, "default", limit=2, worker_id=1)
-    ack.write(queue, [Outcome(one, Fate.SUCCEEDED, result="1") for one in jobs])
+    claimed = claim(queue, "default", limit=2, worker_id=1)
+    ack.write(queue, [Outcome(one, Fate.SUCCEEDED, result="1") for one in claimed])
     notify_waiters(queue, ids)
     assert [waiter.result(PATIENCE_SECONDS) for waiter in waiters] == [1, 1]
 
