@@ -50,9 +50,9 @@ def assert_enqueued(pgqueue: Any) -> Any:
 
 
 @pytest.fixture
-def refute_enqueued(pgqueue: Any) -> Any:
-    """Give ``refute_enqueued`` of ``django_pgqueue.testing``."""
-    return pgqueue.refute_enqueued
+def assert_not_enqueued(pgqueue: Any) -> Any:
+    """Give ``assert_not_enqueued`` of ``django_pgqueue.testing``."""
+    return pgqueue.assert_not_enqueued
 
 
 @pytest.hookimpl(wrapper=True)

@@ -30,7 +30,7 @@
     └── RetryLater                                     not now: back to scheduled, attempt restored
 
     JobInterrupted             (BaseException)
-    ├── TimeLimitExceeded                              the attempt has had its time
+    ├── JobTimeout                              the attempt has had its time
     └── JobKilled                                      it was asked to stop
 """
 
@@ -207,7 +207,7 @@ class JobInterrupted(BaseException):
     """
 
 
-class TimeLimitExceeded(JobInterrupted):
+class JobTimeout(JobInterrupted):
     """The attempt has taken longer than the ``timeout`` of its job: a failure as any other, and retried as such."""
 
 

@@ -147,7 +147,7 @@ class RunnableJobRow(JobRow):
     unique_scope = models.TextField(null=True)
     concurrency_key = models.TextField(null=True)
     fair_key = models.TextField(null=True)
-    cancelled_by = models.TextField(null=True)
+    killed_by = models.TextField(null=True)
     metadata = StoredJSON(db_default=EMPTY_OBJECT)
     errors = StoredJSON(db_default=EMPTY_LIST, help_text=_("One entry for each failed attempt."))
     keep_seconds = models.IntegerField(null=True, help_text=_("For how long; empty: as long as any finished job."))
@@ -164,7 +164,7 @@ class Job(RunnableJobRow):
     enqueued_at = models.DateTimeField(_("enqueued at"), db_default=Now())
     lease_until = models.DateTimeField(db_default=NEVER, help_text=_("A silent worker keeps the job until then."))
     lease_token = models.BigIntegerField(db_default=0, help_text=_("Proves the lease; 0 means not running."))
-    cancel_requested_at = models.DateTimeField(null=True)
+    kill_requested_at = models.DateTimeField(null=True)
     concurrency_slot = models.SmallIntegerField(null=True, help_text=_("1 to the limit, once it is admitted."))
     status = models.TextField(_("status"), choices=Status.choices, db_default=Status.QUEUED)
     queue = models.TextField(_("queue"), db_default="default")
@@ -237,7 +237,7 @@ class Job(RunnableJobRow):
             ),
             models.CheckConstraint(
                 condition=are_instants(
-                    "enqueued_at", "first_started_at", "started_at", "lease_until", "expires_at", "cancel_requested_at"
+                    "enqueued_at", "first_started_at", "started_at", "lease_until", "expires_at", "kill_requested_at"
                 ),
                 name="pgqueue_jobs_instants",
             ),

@@ -115,7 +115,7 @@ class Lease(NamedTuple):
     attempts: int
     max_attempts: int
     lost: int
-    is_cancelled: bool
+    is_kill_requested: bool
     worker: str  # host and pid, for people
     task: str
     timeout_seconds: int  # 0 = none

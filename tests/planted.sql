@@ -27,7 +27,7 @@ VALUES ('emials', 'shop.tasks.send_receipt', now() - interval '3 hours', now() -
 
 -- What runs: a report for 47 minutes, a mail, the holder of a key, and one whose worker is gone.
 INSERT INTO pgqueue_jobs
-    (id, queue, task, status, attempts, run_at, started_at, lease_token, lease_until, worker_id, timeout_seconds, progress, cancelled_by)
+    (id, queue, task, status, attempts, run_at, started_at, lease_token, lease_until, worker_id, timeout_seconds, progress, killed_by)
 VALUES
     (81240001, 'reports', 'shop.tasks.build_report', 'running', 1, now() - interval '48 minutes', now() - interval '47 minutes',
         11, now() - interval '46 minutes', 2, 0, '{"done": 310, "total": 1200}', NULL),

@@ -29,7 +29,7 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.management.commands import pgqueue_doctor
 from django_pgqueue.options import OF_TASKS, Options
 from django_pgqueue.states import LONGEST_DELAY, Status
-from django_pgqueue.testing import Report, Run, assert_enqueued, refute_enqueued, run_jobs
+from django_pgqueue.testing import JobRun, RunReport, assert_enqueued, assert_not_enqueued, run_jobs
 from django_pgqueue.testing.assertions import Expected, Wanted
 from django_pgqueue.validation import LONGEST_TIMEOUT_SECONDS
 from docs import facts, generate
@@ -223,11 +223,11 @@ def test_tasks_page_names_everything_public(name):
 # Helpers for tests
 
 
-@pytest.mark.parametrize("helper", [assert_enqueued, refute_enqueued, run_jobs], ids=lambda helper: helper.__name__)
+@pytest.mark.parametrize("helper", [assert_enqueued, assert_not_enqueued, run_jobs], ids=lambda helper: helper.__name__)
 def test_testing_page_lists_every_argument_with_its_default(helper):
     page = reference("testing")
     taken = arguments(helper)
-    if helper is refute_enqueued:
+    if helper is assert_not_enqueued:
         assert {*taken, "count"} == {*arguments(assert_enqueued)}
         return
     rows = {
@@ -248,8 +248,8 @@ def arguments(helper: Callable[..., object]) -> dict[str, inspect.Parameter]:
 
 def test_testing_page_lists_everything_of_the_report():
     page = reference("testing")
-    properties = {name for name, value in vars(Report).items() if isinstance(value, property)}
-    assert set(first_names(section(page, "## The report"))) == {"runs", *properties} | set(of_runs := fields_of(Run))
+    properties = {name for name, value in vars(RunReport).items() if isinstance(value, property)}
+    assert set(first_names(section(page, "## The report"))) == {"runs", *properties} | set(of_runs := fields_of(JobRun))
     assert first_names(section(page, "### A run")) == of_runs
     assert all(name in page or f"a {name.lower()}" in page for name in testing.__all__)
 

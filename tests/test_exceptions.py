@@ -60,7 +60,7 @@ def test_error_of_the_configuration_is_one_of_django():
 
 def test_interruption_passes_by_what_catches_exceptions():
     kinds = {name for name, kind in OWN.items() if not issubclass(kind, Exception)}
-    assert kinds == {"JobInterrupted", "TimeLimitExceeded", "JobKilled"}
+    assert kinds == {"JobInterrupted", "JobTimeout", "JobKilled"}
 
 
 @pytest.mark.parametrize(

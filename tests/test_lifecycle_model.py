@@ -307,7 +307,7 @@ class Lifecycle(RuleBasedStateMachine):
                 job.keep,
                 job.lost,
             )
-            assert row.was_killed == job.is_cancelled
+            assert row.was_killed == job.is_kill_requested
             assert row.is_old == (self.model.now - job.first_started >= 24)
             assert 1 <= row.attempt <= row.max_attempts
 
@@ -319,9 +319,9 @@ class Lifecycle(RuleBasedStateMachine):
         job, current = attempt.job, attempt.current
         if how == "give back":
             return Outcome(job, Fate.RELEASED)
-        current.is_cancelled |= job.was_killed
+        current.is_kill_requested |= job.was_killed
         outcome = unknown_task(job) if how == "unknown" else run(ENDINGS[how], job, current, ThreadInterrupts())
-        assert (outcome.fate, outcome.reason) == expected_ending(how, job, is_cancelled=current.is_cancelled)
+        assert (outcome.fate, outcome.reason) == expected_ending(how, job, is_kill_requested=current.is_kill_requested)
         if outcome.fate is Fate.RETRIED:
             outcome.delay_seconds = later * HOUR
         elif outcome.fate is Fate.RELEASED:
@@ -351,13 +351,13 @@ class Lifecycle(RuleBasedStateMachine):
         self.model.processes[worker] = Process(worker, self.model.now + PROCESS_LEASE_HOURS, pid)
 
     @rule(worker=workers)
-    def hear_of_cancels(self, worker):
+    def hear_of_kills(self, worker):
         """The process learns from its heartbeat which jobs are to stop, and tells the runs it holds."""
         leases = heartbeat.worker_leases(self.house, [worker])
-        cancelled = {lease.run_id for lease in leases if lease.is_cancelled}
+        killed = {lease.run_id for lease in leases if lease.is_kill_requested}
         for reference in self.bundle("runs"):
             attempt = self.names_to_values[reference.name]
-            attempt.current.is_cancelled |= attempt.job.run_id in cancelled
+            attempt.current.is_kill_requested |= attempt.job.run_id in killed
 
     @rule(worker=workers, is_asked=st.booleans())
     def forget(self, worker, is_asked):
@@ -450,11 +450,11 @@ class Lifecycle(RuleBasedStateMachine):
             assert not wrong, [f"{found.get(key)} should be {expected.get(key)}" for key in wrong]
 
 
-def expected_ending(how: str, job: ClaimedJob, *, is_cancelled: bool) -> tuple[Fate, Reason | None]:
+def expected_ending(how: str, job: ClaimedJob, *, is_kill_requested: bool) -> tuple[Fate, Reason | None]:
     """Return the fate and the reason of a run that ends like this."""
     if how == "unknown" and not job.was_killed:
         return (Fate.DIED, Reason.UNKNOWN_TASK) if job.attempt == 1 and job.is_old else (Fate.RELEASED, None)
-    if is_cancelled:
+    if is_kill_requested:
         return Fate.DIED, Reason.KILLED
     if how == "succeed":
         return Fate.SUCCEEDED, None

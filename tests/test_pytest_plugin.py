@@ -21,12 +21,12 @@ from django.test import SimpleTestCase, TestCase, TransactionTestCase
 from tests.app import helped
 
 
-def test_fixtures_are_the_helpers(pgqueue, run_jobs, assert_enqueued, refute_enqueued):
+def test_fixtures_are_the_helpers(pgqueue, run_jobs, assert_enqueued, assert_not_enqueued):
     assert run_jobs is pgqueue.run_jobs
     helped.note.enqueue("a")
     assert_enqueued(helped.note)
     assert len(run_jobs()) == 1
-    refute_enqueued(helped.note)
+    assert_not_enqueued(helped.note)
 
 
 def test_fixtures_work_in_real_transactions(transactional_db, run_jobs):

@@ -33,7 +33,7 @@ def test_lease_has_the_columns_of_the_running_row_and_the_number_of_its_run(queu
         5,
         "default",
     )
-    assert (lease.attempt, lease.max_attempts, lease.lost, lease.is_cancelled) == (1, 4, 0, False)
+    assert (lease.attempt, lease.max_attempts, lease.lost, lease.is_kill_requested) == (1, 4, 0, False)
     assert (lease.task, lease.timeout_seconds) == (app.record.name, 60)
     assert lease.run_id == claimed.run_id
     assert lease._replace(lease_token=claimed.lease_token + 1).run_id != claimed.run_id

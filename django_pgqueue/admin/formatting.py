@@ -84,7 +84,7 @@ def label(kind: str, words: str) -> str:
 
 
 def live_status(job: Job) -> str:
-    asked = job.status == Status.RUNNING and job.cancel_requested_at is not None
+    asked = job.status == Status.RUNNING and job.kill_requested_at is not None
     return label(job.status, _("running, asked to stop") if asked else job.get_status_display())
 
 

@@ -5,7 +5,7 @@ imported.
 """
 
 from django_pgqueue.backend.backend import PgQueueBackend
-from django_pgqueue.backend.native_tasks import PgQueueTask, options
+from django_pgqueue.backend.native_tasks import PgQueueTask, job_options
 from django_pgqueue.backend.results import PgQueueTaskResult
 
-__all__ = ["PgQueueBackend", "PgQueueTask", "PgQueueTaskResult", "options"]
+__all__ = ["PgQueueBackend", "PgQueueTask", "PgQueueTaskResult", "job_options"]

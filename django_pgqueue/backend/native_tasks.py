@@ -125,7 +125,7 @@ ANY_OPTION = TASK_OPTIONS | JOB_OPTIONS
 BACKEND_OPTIONS = (ANY_OPTION | {"database", "tasks", TASK_MODULES}) - {"aliases", "unique_key"}  # keys of OPTIONS
 
 
-def options(**options: Any) -> Callable[[T], T]:
+def job_options(**options: Any) -> Callable[[T], T]:
     """Give a task of the framework options of the queue. Stands right above ``@task``.
 
     For Django 6.0, whose ``@task`` takes none; and for tasks that other backends run too, as in tests: there the task
@@ -143,7 +143,7 @@ def options(**options: Any) -> Callable[[T], T]:
 
     def give(task: T) -> T:
         if not isinstance(task, Task):
-            raise ConfigurationError(f"@options is given {task!r}, which is no task. Write it right above @task.")
+            raise ConfigurationError(f"@job_options is given {task!r}, which is no task. Write it right above @task.")
         if not isinstance(task, PgQueueTask):
             return task
         made = dataclasses.replace(task, **options)

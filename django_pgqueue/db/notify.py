@@ -18,7 +18,7 @@ logger = logging.getLogger("django_pgqueue")
 # One channel for all queues. A payload is the name of a queue that has work, or one of these. A queue may have any
 # name: one that begins with the mark stands behind QUEUE.
 CHANNEL: Final = "pgqueue_jobs"
-CANCEL: Final = ""  # no queue: look for cancel requests
+KILLS: Final = ""  # no queue: look for kill requests
 MARK: Final = "?"
 QUEUE: Final = "?="  # then the queue's name
 LIMITS: Final = "?|"  # then the name of a queue: it was paused, resumed or limited
@@ -95,9 +95,9 @@ def notify_due(to: str | Database, jobs: Collection[tuple[str, str | None]]) -> 
     notify_keys(to, {key for _, key in jobs if key is not None})
 
 
-def notify_cancelled(to: str | Database) -> None:
-    """Announce a cancel request when the caller's transaction has committed, whatever ``PGQUEUE["NOTIFY"]`` says."""
-    _after_commit(to, (CANCEL,))
+def notify_kill(to: str | Database) -> None:
+    """Announce a kill request when the caller's transaction has committed, whatever ``PGQUEUE["NOTIFY"]`` says."""
+    _after_commit(to, (KILLS,))
 
 
 def notify_limits(alias: str, queue: str) -> None:

@@ -22,7 +22,7 @@ from django_pgqueue.states import MAX_LOST, NEVER, EntryKind, Reason, Scope, Sta
 from django_pgqueue.stored_values import aware
 
 # Columns that are told in other words, or tell people nothing.
-UNTOLD = {"lease_token", "worker_id", "has_waiters", "errors", "cause", "reason", "cancel_requested_at"}
+UNTOLD = {"lease_token", "worker_id", "has_waiters", "errors", "cause", "reason", "kill_requested_at"}
 
 
 def why(one: Any, alias: str) -> list[Sentence]:
@@ -100,11 +100,11 @@ def _running(one: Job, alias: str) -> Iterator[Sentence]:
         worker=worker_ref(worker) if worker else str(one.worker_id),
     )
     yield _lease(one, worker, now)
-    if one.cancel_requested_at is not None:
+    if one.kill_requested_at is not None:
         yield say(
             _("{by} has asked it to stop at {time}: it ends within some seconds, if need be with its process."),
-            by=one.cancelled_by or _("A user"),
-            time=one.cancel_requested_at,
+            by=one.killed_by or _("A user"),
+            time=one.kill_requested_at,
         )
     if one.timeout_seconds:
         until = one.started_at + dt.timedelta(seconds=one.timeout_seconds)
@@ -175,7 +175,7 @@ def _dead(one: DeadJob, alias: str) -> Iterator[Sentence]:
     conflict = last.raw.get("conflict") if last else None
     yield say(
         _died(one.reason, is_named=isinstance(conflict, int)),
-        by=one.cancelled_by or _("a user"),
+        by=one.killed_by or _("a user"),
         newer=job(conflict) if isinstance(conflict, int) else "",
         error=failed[-1].title if (failed := [e for e in entries if e.kind is EntryKind.FAILED]) else _("no error"),
         number=one.attempts,

@@ -88,10 +88,10 @@ class WorkerSummary:
 def obstacles(waiting: Job, pool: WorkerSummary, alias: str) -> Iterator[Sentence]:
     """Yield what keeps any job like this from being started, whatever its place."""
     queue = Queue.objects.using(alias).annotate(is_paused=PAUSED).filter(name=waiting.queue).first()
-    if waiting.cancel_requested_at is not None:
+    if waiting.kill_requested_at is not None:
         yield say(
             _("{by} has asked it to stop while it ran: it is claimed once more, to die without another attempt."),
-            by=waiting.cancelled_by or _("A user"),
+            by=waiting.killed_by or _("A user"),
         )
     if queue is not None and getattr(queue, "is_paused", False):
         yield paused(queue)

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
 from django_pgqueue.db.connections import Where, caller_of, ids_of
-from django_pgqueue.db.notify import notify_cancelled, notify_due, notify_keys, notify_queues
+from django_pgqueue.db.notify import notify_due, notify_keys, notify_kill, notify_queues
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidBulkAction
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter, retry
@@ -35,8 +35,8 @@ def kill(ids: Iterable[int], *, by: str, database: Where = None) -> Killed:
     """Kill jobs in the caller's transaction.
 
     A job that is not running goes to ``dead_jobs`` with the reason ``killed``. A running one is asked to stop: its
-    worker learns of it after the commit, sets ``current_job().is_cancelled``, cancels an async task at once and raises
-    ``JobKilled`` in a plain one a second later. If it does not listen, the process is ended some seconds after that.
+    worker learns of it after the commit, sets ``current_job().is_kill_requested``, cancels an async task at once and
+    raises ``JobKilled`` in a plain one a second later. If it does not listen, the process is ended some seconds later.
 
     Args:
         by: user who does it; kept in the history of the jobs.
@@ -48,9 +48,9 @@ def kill(ids: Iterable[int], *, by: str, database: Where = None) -> Killed:
     entry = {"kind": EntryKind.KILLED, "error": f"killed by {by}"}
     dead = dead_letter(caller, [DeadLetter(job_id, 0, Reason.KILLED, entry) for job_id in ids], by=by)
     running = sorted(set(ids) - set(dead))
-    requested = [job_id for (job_id,) in caller.rows(statement("cancel"), {"ids": running, "by": by})]
+    requested = [job_id for (job_id,) in caller.rows(statement("request_kill"), {"ids": running, "by": by})]
     if requested:
-        notify_cancelled(caller)
+        notify_kill(caller)
     notify_keys(caller, {key for key in dead.values() if key is not None})
     if dead or requested:
         announce(job_killed, ids=list(dead), requested=requested, by=by, database=caller.alias)

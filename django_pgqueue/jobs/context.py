@@ -1,4 +1,4 @@
-"""The running job as its task sees it: ``current_job()``, progress, metadata, cancellation."""
+"""The running job as its task sees it: ``current_job()``, progress, metadata, kills."""
 
 import contextvars
 import datetime as dt
@@ -32,10 +32,10 @@ class Update(NamedTuple):
 class CurrentJob:
     """The job of a running task, as the task may see it."""
 
-    is_cancelled = False
+    is_kill_requested = False
     """Whether this job was asked to stop. Check it in long loops."""
 
-    is_overdue = False
+    is_timed_out = False
     """Whether its time limit has passed, and it was interrupted for that."""
 
     again: Options | None = None
@@ -83,7 +83,7 @@ class CurrentJob:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """A copy of the metadata that ``using(metadata=…)`` gave and ``set_metadata`` has added."""
+        """A copy of the metadata that ``using(metadata=…)`` gave and ``update_metadata`` has added."""
         if self._metadata is not None:
             return dict(json.loads(self._metadata))
         return dict(json.loads(self._job.rest)["metadata"]) if self._job.rest else {}
@@ -121,7 +121,7 @@ class CurrentJob:
         if not self._has_news:
             self._tell()
 
-    def set_metadata(self, **items: Any) -> None:
+    def update_metadata(self, **items: Any) -> None:
         """Add to the job's metadata, or replace what is of the same names. Others see it as they see the progress.
 
         It stays with the job: the next attempt has it, and the job that follows by ``run_again``.

@@ -275,7 +275,7 @@ def _call(
 
 
 def _repeat(outcome: Outcome, current: CurrentJob) -> None:
-    if current.again is not None and not current.is_cancelled:
+    if current.again is not None and not current.is_kill_requested:
         outcome.fate = Fate.REPEATED
         outcome.delay_seconds, outcome.next_at = max(current.again.delay_seconds, 0.0), current.again.due_at
 

@@ -14,9 +14,9 @@ from django_pgqueue.exceptions import (
     JobControl,
     JobInterrupted,
     JobKilled,
+    JobTimeout,
     ResultRefused,
     RetryLater,
-    TimeLimitExceeded,
 )
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.redaction import Scrub, scrub_end, scrubber_of
@@ -90,7 +90,7 @@ class NotCharged(JobControl):
 def failure(task: registry.TaskDefinition, job: ClaimedJob, error: BaseException, current: CurrentJob) -> Outcome:
     """Return the outcome of a run that raised: retried, died or released, by what it raised."""
     scrub = scrubber_of(task, job)
-    if current.is_cancelled:
+    if current.is_kill_requested:
         if isinstance(error, JobInterrupted | asyncio.CancelledError):
             error = _named(error, JobKilled(KILLED))
         return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=error_entry(error, scrub))
@@ -101,8 +101,8 @@ def failure(task: registry.TaskDefinition, job: ClaimedJob, error: BaseException
             return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=error_entry(error.__cause__ or error, scrub))
         case Discard():
             return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=error_entry(error, scrub))
-    if current.is_overdue:
-        error = _named(error, TimeLimitExceeded(f"It was interrupted after its time limit of {job.timeout_seconds} s."))
+    if current.is_timed_out:
+        error = _named(error, JobTimeout(f"It was interrupted after its time limit of {job.timeout_seconds} s."))
     is_discarded = _is_discarded(task, job, error)
     if is_discarded or job.attempt >= job.max_attempts:
         reason = Reason.DISCARDED if is_discarded else Reason.EXHAUSTED

@@ -37,7 +37,7 @@ class ThreadInterrupts:
     A wait for a server ends only with its answer, so the query of any of the thread's ``connections`` is cancelled too.
     """
 
-    courtesy_seconds = 1.0  # time for a killed job to look at ``is_cancelled`` before it is interrupted
+    courtesy_seconds = 1.0  # time for a killed job to look at ``is_kill_requested`` before it is interrupted
 
     def __init__(self, connections: Sequence[Any] = ()) -> None:
         self.was_hit = False  # since the slot last looked: what the run was doing may be half done
@@ -53,7 +53,7 @@ class ThreadInterrupts:
         """Call user code; ``JobInterrupted`` may be raised anywhere in here, in rare cases on the way back."""
         try:
             self._inside = current
-            if current.is_cancelled:
+            if current.is_kill_requested:
                 raise JobKilled
             return func(*args, **kwargs)
         finally:
@@ -107,7 +107,7 @@ class LaneInterrupts:
 
     def enter(self, current: CurrentJob) -> None:
         """Note that the next ``await`` is user code's; raise CancelledError if the job has been killed before."""
-        if current.is_cancelled:
+        if current.is_kill_requested:
             raise asyncio.CancelledError
         self._inside = current
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from django_pgqueue.db.connections import Database, Fenced, Parameters, Where, caller_of, fence, ids_of, number_array
-from django_pgqueue.db.notify import notify_cancelled
+from django_pgqueue.db.notify import notify_kill
 from django_pgqueue.db.queries import statement
 from django_pgqueue.records import Lease
 
@@ -131,5 +131,5 @@ def stop(worker_ids: Iterable[int], *, by: str, database: Where = None) -> list[
     parameters = {"worker_ids": ids_of(worker_ids), "by": by}
     asked = sorted(worker_id for (worker_id,) in caller.rows(statement("request_stop"), parameters))
     if asked:
-        notify_cancelled(caller)
+        notify_kill(caller)
     return asked

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.db.connections import Database, fence, number_array
 from django_pgqueue.db.queries import statement
-from django_pgqueue.exceptions import JobInterrupted, JobKilled, TimeLimitExceeded
+from django_pgqueue.exceptions import JobInterrupted, JobKilled, JobTimeout
 from django_pgqueue.jobs import leases
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.jobs.leases import release
@@ -51,7 +51,7 @@ def settle(database: Database, leases: Sequence[Lease], *, unbegun: Collection[i
 
 def _judge(lease: Lease, *, has_begun: bool) -> Verdict:
     reason = None
-    if lease.is_cancelled:
+    if lease.is_kill_requested:
         reason = Reason.KILLED
     elif (has_begun and lease.attempts >= lease.max_attempts) or lease.lost + 1 >= MAX_LOST:
         reason = Reason.LOST
@@ -104,12 +104,12 @@ def settle_dead_process(
     culprit = unbegun if was_careful and not started and len(unbegun) == 1 else frozenset()
 
     def goes_back(lease: Lease) -> bool:
-        if lease.run_id in culprit or lease.is_cancelled:
+        if lease.run_id in culprit or lease.is_kill_requested:
             return False
         return lease.run_id not in started or (was_stopped and lease.max_attempts > 1)
 
-    timed_out = [lease for lease in leases if lease.run_id in overdue and not lease.is_cancelled]
-    rest = [lease for lease in leases if lease.run_id not in overdue or lease.is_cancelled]
+    timed_out = [lease for lease in leases if lease.run_id in overdue and not lease.is_kill_requested]
+    rest = [lease for lease in leases if lease.run_id not in overdue or lease.is_kill_requested]
     unrun = [lease for lease in rest if goes_back(lease)]
     failed = fail_overdue(database, timed_out)
     released = set(release(database, unrun)) if unrun else set()
@@ -160,7 +160,7 @@ def last_entry(lease: Lease, reason: Reason | None, *, has_begun: bool = True) -
             return _interrupted(JobKilled, "Its process ended before it did.", lease)
         case Reason.EXHAUSTED:
             limit = f"Its time limit of {lease.timeout_seconds} s had passed, and it had not stopped"
-            return _interrupted(TimeLimitExceeded, f"{limit} when its process ended.", lease)
+            return _interrupted(JobTimeout, f"{limit} when its process ended.", lease)
         case _:
             why = {} if has_begun else {"message": "Its process ended before it was begun, and because of it."}
             return {"kind": EntryKind.LOST, "error": "worker lost", **why, "worker": lease.worker}

@@ -65,7 +65,7 @@ class Migration(QueueMigration):
                 ("schedule_id", models.BigIntegerField(null=True)),
                 ("parent_id", models.BigIntegerField(null=True, help_text="The job that enqueued it.")),
                 ("expires_at", models.DateTimeField(null=True, help_text="Not started after.")),
-                ("cancel_requested_at", models.DateTimeField(null=True)),
+                ("kill_requested_at", models.DateTimeField(null=True)),
                 ("lease_seconds", models.IntegerField(db_default=30)),
                 ("timeout_seconds", models.IntegerField(db_default=0, help_text="0 means no limit.")),
                 (
@@ -102,7 +102,7 @@ class Migration(QueueMigration):
                 ("unique_scope", models.TextField(null=True)),
                 ("concurrency_key", models.TextField(null=True)),
                 ("fair_key", models.TextField(null=True)),
-                ("cancelled_by", models.TextField(null=True)),
+                ("killed_by", models.TextField(null=True)),
                 ("metadata", models.JSONField(db_default=EMPTY_OBJECT)),
                 ("progress", models.JSONField(null=True)),
                 ("errors", models.JSONField(db_default=EMPTY_LIST, help_text="One entry for each failed attempt.")),
@@ -224,7 +224,7 @@ class Migration(QueueMigration):
                         & is_instant("started_at")
                         & is_instant("lease_until")
                         & is_instant("expires_at")
-                        & is_instant("cancel_requested_at"),
+                        & is_instant("kill_requested_at"),
                         name="pgqueue_jobs_instants",
                     ),
                     models.CheckConstraint(
@@ -305,7 +305,7 @@ class Migration(QueueMigration):
                 ("unique_scope", models.TextField(null=True)),
                 ("concurrency_key", models.TextField(null=True)),
                 ("fair_key", models.TextField(null=True)),
-                ("cancelled_by", models.TextField(null=True)),
+                ("killed_by", models.TextField(null=True)),
                 ("metadata", models.JSONField(db_default=EMPTY_OBJECT)),
                 ("progress", models.JSONField(null=True)),
                 ("errors", models.JSONField(db_default=EMPTY_LIST, help_text="One entry for each failed attempt.")),

@@ -219,7 +219,7 @@ def assert_enqueued(
     raise AssertionError("\n".join([f"{head} that is {expected}.", *_instead(alias, expected, found)]))
 
 
-def refute_enqueued(task: AnyTask | None = None, *, database: str | None = None, **wanted: Unpack[Wanted]) -> None:
+def assert_not_enqueued(task: AnyTask | None = None, *, database: str | None = None, **wanted: Unpack[Wanted]) -> None:
     """Assert that no job like this is there and still to run; see ``assert_enqueued``.
 
     Raises:
@@ -227,7 +227,7 @@ def refute_enqueued(task: AnyTask | None = None, *, database: str | None = None,
         UnknownTask: no task has this name.
     """
     __tracebackhide__ = True
-    _check_names("refute_enqueued", wanted, also=("database",))
+    _check_names("assert_not_enqueued", wanted, also=("database",))
     expected = Expected(task, **wanted)
     if found := _found(database or conf.database, expected):
         lines = listed([f"  {expected.show(job)}" for job in found])

@@ -14,7 +14,7 @@ from django_pgqueue.schedules.sync import sync_schedules
 from django_pgqueue.stored_values import aware
 from django_pgqueue.testing.assertions import to_run
 from django_pgqueue.testing.connection import must_be_migrated
-from django_pgqueue.testing.run import MOST_RUNS, EndlessJobs, Report, Work
+from django_pgqueue.testing.run import MOST_RUNS, EndlessJobs, RunReport, Work
 from django_pgqueue.testing.selection import AnyTask, Selection, checked
 from django_pgqueue.testing.time import Clock
 
@@ -39,7 +39,7 @@ def run_jobs(
     clock: Mover | None = None,
     schedules: bool = True,
     database: str | None = None,
-) -> Report:
+) -> RunReport:
     """Run the jobs that are due, and those that they enqueue, on the test's own connection.
 
     Args:
@@ -77,7 +77,7 @@ def run_jobs(
         work.run_due()
     else:
         _travel(work, until, clock, with_schedules=schedules)
-    return Report(work.runs)
+    return RunReport(work.runs)
 
 
 # Moving to the next due job

@@ -59,7 +59,7 @@ WORKER = 1  # stands for the id of the worker process; none is registered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class JobRun:
     """One attempt of one job.
 
     Attributes:
@@ -108,37 +108,37 @@ class Run:
         return f"job {self.id} ({self.task}) attempt {self.attempt}: {fate}{again}"
 
 
-class Report(tuple[Run, ...]):
+class RunReport(tuple[JobRun, ...]):
     """All runs, in the order in which they were made."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return f"Report({super().__repr__()})"
+        return f"RunReport({super().__repr__()})"
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[JobRun, ...]:
         return tuple(self)
 
     @property
-    def succeeded(self) -> list[Run]:
+    def succeeded(self) -> list[JobRun]:
         return self._those(SUCCEEDED)
 
     @property
-    def failed(self) -> list[Run]:
+    def failed(self) -> list[JobRun]:
         """Those that are retried or have died."""
         return self._those(RETRIED, DIED)
 
     @property
-    def retried(self) -> list[Run]:
+    def retried(self) -> list[JobRun]:
         return self._those(RETRIED)
 
     @property
-    def died(self) -> list[Run]:
+    def died(self) -> list[JobRun]:
         return self._those(DIED)
 
     @property
-    def released(self) -> list[Run]:
+    def released(self) -> list[JobRun]:
         """Those that asked to run later, and those whose task is unknown: back with the attempt restored."""
         return self._those(RELEASED)
 
@@ -152,7 +152,7 @@ class Report(tuple[Run, ...]):
         head = ", ".join(f"{number} {word}" for word, number in counts.items()) or "nothing was run"
         return "\n".join([head, *map(str, self)])
 
-    def _those(self, *outcomes: str) -> list[Run]:
+    def _those(self, *outcomes: str) -> list[JobRun]:
         return [run for run in self if run.outcome in outcomes]
 
 
@@ -168,7 +168,7 @@ class EndlessJobs(PgQueueError):  # noqa: N818 - the name says what is wrong
     """The number of runs reached the bound from which on they are taken for a chain without an end."""
 
 
-def raise_error(outcome: Outcome, error: BaseException | None, run: Run) -> None:
+def raise_error(outcome: Outcome, error: BaseException | None, run: JobRun) -> None:
     """Raise what a run has failed with, if it has; what a job decides itself is no failure."""
     if outcome.fate is Fate.RELEASED and error is None:
         registry.get(run.task)  # it was given back because its task is unknown
@@ -298,7 +298,7 @@ class Work:
         self.alias = alias
         self.wanted = wanted
         self.limit = limit  # None: all there are, up to a bound
-        self.runs: list[Run] = []
+        self.runs: list[JobRun] = []
         self.now: dt.datetime | None = None  # the moment to which time was moved; None: it was not
         self.python_clock: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
         self.database = TestConnection(alias)
@@ -396,7 +396,7 @@ class Work:
             write_alone(self.database, current)  # what it told last, although its savepoint may be gone
         outcome, error = self._write(performance.outcome), performance.error
         report_all([outcome], stale=())
-        run = Run.of(outcome, error, self.now)
+        run = JobRun.of(outcome, error, self.now)
         self.runs.append(run)
         if error is not None and not isinstance(error, OF_JOBS):
             raise error
@@ -409,7 +409,7 @@ class Work:
         task = registry.find(job.task) or (sought(job) if job.rest else None)
         if task is None:
             return RunResult(unknown_task(job), None)
-        current.is_cancelled = job.was_killed
+        current.is_kill_requested = job.was_killed
         with self.python_clock():
             return perform(task, job, current)
 

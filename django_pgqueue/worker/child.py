@@ -106,8 +106,8 @@ def obey(orders: int, consumer: Any, slots: Any) -> None:
                     consumer.wake(json.loads(queues))
                 case [b"limits"]:
                     consumer.look_at_limits()
-                case [b"cancel", run_id]:
-                    slots.cancel(int(run_id))
+                case [b"kill", run_id]:
+                    slots.kill(int(run_id))
                 case [b"stop"]:
                     consumer.stop()
     os._exit(1)

@@ -153,18 +153,18 @@ class Heartbeat:
         return standing >= processes.keys()
 
     def _compare_books(self, processes: dict[int, WorkerProcess]) -> None:
-        """Pass cancel requests on; release rows unknown to their process though its consumer finished a cycle since.
+        """Pass kill requests on; release rows unknown to their process though its consumer finished a cycle since.
 
         It never got the answer to that claim. A consumer that has not finished one may still be writing down what it
         claimed.
         """
         cycles = {worker_id: process.shared.cycles() for worker_id, process in processes.items()}
         leases = heartbeat.worker_leases(self.database, list(processes))
-        killed = [lease for lease in leases if lease.is_cancelled]
+        killed = [lease for lease in leases if lease.is_kill_requested]
         for worker_id, process in processes.items():
             process.killed = frozenset(lease.run_id for lease in killed if lease.worker_id == worker_id)
             for run_id in process.killed:
-                process.order("cancel", str(run_id))
+                process.order("kill", str(run_id))
         self._free_of_stuck(processes, leases)
         since = {worker_id: process.shared.cycles() for worker_id, process in processes.items()}
         held = {worker_id: process.shared.held() for worker_id, process in processes.items()}

@@ -7,7 +7,7 @@ from functools import partial
 
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.db.notify import CANCEL, CHANNEL, queue_payload, send_or_warn
+from django_pgqueue.db.notify import CHANNEL, KILLS, queue_payload, send_or_warn
 from django_pgqueue.flow.fairness import TURNS_SECONDS, FairKeys
 from django_pgqueue.jobs.leases import deregister, has_session, worker_leases
 from django_pgqueue.jobs.stats import ProcessCounters, StatsBuffer
@@ -226,7 +226,7 @@ class MaintenanceRunner:
     def _announce(self, payloads: set[str]) -> None:
         """Send payloads to the own children at once, and to all other commands by a notification."""
         self._wake(payloads)
-        if conf.notify or CANCEL in payloads:
+        if conf.notify or KILLS in payloads:
             send_or_warn(self.database, sorted(payloads))
 
     def _announce_by_channel(self, announcements: Mapping[str, set[str]]) -> None:

@@ -102,12 +102,12 @@ class Slots:
         except queue.Empty:
             return [(cell, job) for cell, job, _ in unrun]
 
-    def cancel(self, run_id: int) -> None:
+    def kill(self, run_id: int) -> None:
         """Stop the job of this run_id, which was killed; repeating it does nothing. One not begun will not run."""
         self._doomed.add(run_id)  # before looking who runs: a slot that begins looks the other way round
         for job, current, interrupts in self._running.copy().values():
-            if job.run_id == run_id and not current.is_cancelled:
-                current.is_cancelled = True
+            if job.run_id == run_id and not current.is_kill_requested:
+                current.is_kill_requested = True
                 current.stop_at = time.monotonic() + interrupts.courtesy_seconds
                 self._limits.mind(current)
         self._doomed &= self._shared.held()
@@ -142,7 +142,7 @@ class Slots:
     def _limit(self, cell: int, job: ClaimedJob, current: CurrentJob) -> None:
         """Set the time of a job that has just begun; one that was killed gets none, and dies before it runs."""
         if job.was_killed or job.run_id in self._doomed:
-            current.is_cancelled = True
+            current.is_kill_requested = True
         elif job.timeout_seconds:
             current.stop_at = time.monotonic() + job.timeout_seconds
             self._shared.limit(cell, job.run_id, current.stop_at)

@@ -21,7 +21,7 @@ from multiprocessing.connection import wait
 from django.db import Error, OperationalError, connections
 
 from django_pgqueue.conf import conf
-from django_pgqueue.db.notify import CANCEL, OPERATE, keys_in, limits_in, queues_in
+from django_pgqueue.db.notify import KILLS, OPERATE, keys_in, limits_in, queues_in
 from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.maintenance.user_code import KeyThread, UserThread
 from django_pgqueue.services import ServiceRunner
@@ -333,7 +333,7 @@ class Supervisor:
         self._heartbeat_loop.wake()
 
     def _notified(self, payloads: set[str] | None) -> None:
-        if payloads is None or CANCEL in payloads:
+        if payloads is None or KILLS in payloads:
             self._heartbeat_loop.wake()
         if keys := {""} if payloads is None else keys_in(payloads):
             self._maintenance.admit(keys)

@@ -9,7 +9,7 @@ import math
 import threading
 import time
 
-from django_pgqueue.exceptions import JobKilled, TimeLimitExceeded
+from django_pgqueue.exceptions import JobKilled, JobTimeout
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.interrupts import Interrupts
 from django_pgqueue.log_lines import fields
@@ -75,14 +75,15 @@ class Timeouts:
 def _press(job: ClaimedJob, current: CurrentJob, interrupts: Interrupts, now: float) -> None:
     if not current.interrupted_at:
         current.interrupted_at = now
-        current.is_overdue = not current.is_cancelled
+        current.is_timed_out = not current.is_kill_requested
     if now - current.interrupted_at >= PATIENCE_SECONDS:
         current.stop_at = math.inf
+        why = "though killed" if current.is_kill_requested else f"its {job.timeout_seconds} s are over"
         logger.error(
             "Job %s (%s) does not stop, %s: its process is to be ended",
-            *(job.id, job.task, "though killed" if current.is_cancelled else f"its {job.timeout_seconds} s are over"),
+            *(job.id, job.task, why),
             extra=fields(job),
         )
     else:
-        is_hit = interrupts.interrupt(current, JobKilled if current.is_cancelled else TimeLimitExceeded)
+        is_hit = interrupts.interrupt(current, JobKilled if current.is_kill_requested else JobTimeout)
         current.stop_at = now + (REPEAT_SECONDS if is_hit else SOON_SECONDS)

@@ -41,7 +41,7 @@ def rebuild_search() -> None:
     """Index all products, and tell how far it is; one at a time is enough."""
     pages = 600
     for done in range(1, pages + 1):
-        if current_job().is_cancelled:
+        if current_job().is_kill_requested:
             raise Discard("The index was left as it was.")
         time.sleep(0.3)
         current_job().set_progress(done, pages, f"page {done} of {pages}")

@@ -12,7 +12,7 @@ from django.test import TestCase, override_settings
 from PIL import Image
 
 from django_pgqueue.models import DeadJob
-from django_pgqueue.testing import assert_enqueued, refute_enqueued, run_jobs
+from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, run_jobs
 from shop.models import Order, Photo, Product
 from shop.tasks import (
     CourierRefusedError,
@@ -51,7 +51,7 @@ class OrderTest(TestCase):
 
     def test_order_that_is_not_valid_enqueues_nothing(self):
         self.order(quantity=0)
-        refute_enqueued()
+        assert_not_enqueued()
 
     def test_customer_gets_a_receipt(self):
         order = self.order()

@@ -199,7 +199,7 @@ def test_page_of_a_job_tells_its_story(viewer):
 
 
 def test_page_of_a_running_job_names_its_worker(viewer):
-    job_id = running(cancel_requested_at=timezone.now(), cancelled_by="zoe")
+    job_id = running(kill_requested_at=timezone.now(), killed_by="zoe")
     page = viewer.get(f"{JOBS}{job_id}/change/").content.decode()
     for words in ("on worker web-7 4711", "The worker is alive", "running, asked to stop", "zoe"):
         assert words in page
@@ -282,12 +282,12 @@ def test_whatever_a_job_holds_is_shown_as_text(viewer, evil):
     )
     live = Job.objects.create(**common, **keys, concurrency_slot=1, fair_key=name).pk
     run = Job.objects.create(
-        **common, status="running", lease_token=1, worker_id=worker.pk, attempts=1, cancel_requested_at=timezone.now(),
-        cancelled_by=evil, started_at=timezone.now(),
+        **common, status="running", lease_token=1, worker_id=worker.pk, attempts=1, kill_requested_at=timezone.now(),
+        killed_by=evil, started_at=timezone.now(),
     ).pk  # fmt: skip
     waiting = Job.objects.create(**common, **keys | {"unique_key": f"{name}2"}, status="limited").pk
     queues.pause(name, by=evil, reason=evil)
-    parked = dead(**common, unique_key=name, unique_scope="live", cancelled_by=evil)
+    parked = dead(**common, unique_key=name, unique_scope="live", killed_by=evil)
     for job_id, table in ((live, "job"), (run, "job"), (waiting, "job"), (parked, "deadjob")):
         html = page(viewer, job_id, table)
         must_be_text(html, evil)

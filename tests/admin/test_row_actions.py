@@ -63,11 +63,11 @@ def test_kill_moves_what_waits_and_asks_what_runs(staff):
     waiting, later, active = queued(), scheduled(), running()
     response = confirm(staff, f"{JOBS}kill/", waiting, later, active)
     buried = DeadJob.objects.get(pk=waiting)
-    assert (buried.reason, buried.cancelled_by) == ("killed", "ann 5")
+    assert (buried.reason, buried.killed_by) == ("killed", "ann 5")
     assert set(DeadJob.objects.values_list("pk", flat=True)) == {waiting, later}
     job = Job.objects.get()
-    assert (job.pk, job.status, job.cancelled_by) == (active, "running", "ann 5")
-    assert job.cancel_requested_at is not None
+    assert (job.pk, job.status, job.killed_by) == (active, "running", "ann 5")
+    assert job.kill_requested_at is not None
     assert messages_of(response) == ["2 jobs were killed.", "1 running job was asked to stop."]
     assert sorted(entries()) == sorted(
         [

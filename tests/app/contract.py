@@ -3,7 +3,7 @@
 import asyncio
 
 from django_pgqueue import Discard, RetryLater, current_job
-from django_pgqueue.backend import options
+from django_pgqueue.backend import job_options
 from django_pgqueue.contrib.cutover import new_side
 from tests.app.models import Mark
 
@@ -38,7 +38,7 @@ async def afail(message: str = "no luck") -> None:
     raise ValueError(message)
 
 
-@options(max_attempts=3, backoff=0)
+@job_options(max_attempts=3, backoff=0)
 @task
 def fail_until(attempt: int) -> int:
     now = current_job().attempt
@@ -77,7 +77,7 @@ def retry_later() -> int:
     return current_job().attempt
 
 
-@options(atomic=True)
+@job_options(atomic=True)
 @task
 def record_atomic(value=None):
     Mark.objects.create(job_id=current_job().id)
@@ -94,7 +94,7 @@ def give_back_numbered():
     return {1: "one"}
 
 
-@options(unique_by="key")
+@job_options(unique_by="key")
 @task
 def once(key: str) -> str:
     return key
@@ -103,7 +103,7 @@ def once(key: str) -> str:
 NO_TASK = 5
 
 
-@options(atomic=True)
+@job_options(atomic=True)
 @task
 def record_atomic_at_length(length: int) -> str:
     Mark.objects.create(job_id=current_job().id)

@@ -114,7 +114,7 @@ def repeat_daily() -> None:
 def tell() -> None:
     translation.activate("de")
     current_job().set_progress(1, 2, "half")
-    current_job().set_metadata(seen=True)
+    current_job().update_metadata(seen=True)
     cache.set("told", True)
 
 

@@ -128,10 +128,10 @@ async def auntil_exists(path: str) -> None:
 
 
 @task
-def until_cancelled(seconds: float) -> None:
+def until_kill_requested(seconds: float) -> None:
     deadline = time.monotonic() + seconds
     mark("start")
-    while not current_job().is_cancelled:
+    while not current_job().is_kill_requested:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     raise RuntimeError("cancelled")
@@ -512,7 +512,7 @@ def report_atomic_until_told(path: str) -> None:
 
 
 def report(done: int, path: str) -> None:
-    current_job().set_metadata(path=path, done=done)
+    current_job().update_metadata(path=path, done=done)
     for number in range(done + 1):
         current_job().set_progress(number, 1000, f"at {number}")
 

@@ -3,7 +3,7 @@
 import pytest
 
 import tests.app.contract as app
-from django_pgqueue.backend import options
+from django_pgqueue.backend import job_options
 from tests.app.contract import task
 from tests.support.backends import problems
 
@@ -84,7 +84,7 @@ def test_path_whose_options_would_not_be_asked_for_is_named_with_the_right_one(o
 
     assert "'tests.app.tasks.noop', which is a @task of django_pgqueue" in told("tests.app.tasks.noop")
     assert "Give them to its own @task" in told("tests.app.tasks.noop")
-    made = options(aliases=["old.name"])(task(backend="patient")(function))
+    made = job_options(aliases=["old.name"])(task(backend="patient")(function))
     assert made.native.name == f"{__name__}.function"
     assert f"Write '{__name__}.function'" in told("old.name")
     monkeypatch.setattr(app, "also_add", app.add, raising=False)

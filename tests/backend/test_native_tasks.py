@@ -13,7 +13,7 @@ from django.core.checks import run_checks
 
 import tests.app.contract as app
 from django_pgqueue import periodic, registry, tasks
-from django_pgqueue.backend import PgQueueTask, options
+from django_pgqueue.backend import PgQueueTask, job_options
 from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.framework import InvalidTask, task_backends
 from django_pgqueue.options import OF_TASKS, Options
@@ -40,7 +40,7 @@ def test_task_knows_all_options_of_jobs_and_tasks():
 
 
 def test_options_above_task_are_those_of_the_native_task(own_registry):
-    made = options(
+    made = job_options(
         max_attempts=4,
         backoff=9,
         atomic=True,
@@ -71,7 +71,7 @@ def test_options_of_the_alias_are_for_tasks_that_say_nothing(own_registry, setti
     settings.TASKS = settings.TASKS | {
         "patient": patient | {"OPTIONS": {"max_attempts": 5, "timeout": 60, "backoff": 3, "keep": False}}
     }
-    native = options(timeout=90)(task(backend="patient")(function)).native
+    native = job_options(timeout=90)(task(backend="patient")(function)).native
     assert (native.options.max_attempts, native.options.timeout, native.backoff(1)) == (5, 90, 3)
     assert native.options.keep is False
 
@@ -84,7 +84,7 @@ def of_an_order(order: int) -> None: ...
 
 def test_settings_have_options_for_a_single_task(own_registry, alias_with):
     alias_with(max_attempts=5, timeout=60, tasks={FUNCTION: {"max_attempts": 7, "timeout": 9, "unique_by": ["order"]}})
-    native = options(timeout=90)(task(backend="patient")(of_an_order)).native
+    native = job_options(timeout=90)(task(backend="patient")(of_an_order)).native
     assert (native.options.max_attempts, native.options.timeout) == (7, 90)
     assert native.keys((3,), {}).unique == f"{FUNCTION}:order=3"
 
@@ -140,17 +140,17 @@ def test_wrong_option_of_a_single_task_is_named_with_its_place(own_registry, ali
 )
 def test_value_that_cannot_be_is_an_invalid_task(own_registry, wrong):
     with pytest.raises(InvalidTask, match=next(iter(wrong))):
-        options(**wrong)(task(function))
+        job_options(**wrong)(task(function))
 
 
 def test_async_task_cannot_be_atomic(own_registry):
     with pytest.raises(InvalidTask, match="has no async transactions"):
-        options(atomic=True)(task(app.aadd.func))
+        job_options(atomic=True)(task(app.aadd.func))
 
 
 def test_unknown_option_is_named():
     with pytest.raises(TypeError, match=r"There is no option max_attempt\. Options are: aliases, atomic, "):
-        options(max_attempt=3)
+        job_options(max_attempt=3)
     with pytest.raises(TypeError, match=r"using\(\) takes no option max_attempt\."):
         app.add.using(max_attempt=3)
     with pytest.raises(TypeError, match="Others belong to the task: declare them with it"):
@@ -159,11 +159,11 @@ def test_unknown_option_is_named():
 
 def test_options_stand_above_a_task():
     with pytest.raises(ConfigurationError, match="right above @task"):
-        options(max_attempts=3)(function)
+        job_options(max_attempts=3)(function)
 
 
 def test_task_of_another_backend_is_left_as_it_is():
-    assert options(max_attempts=3)(app.lent) is app.lent
+    assert job_options(max_attempts=3)(app.lent) is app.lent
 
 
 def test_using_keeps_what_was_said_and_adds_to_it():

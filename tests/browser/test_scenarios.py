@@ -59,7 +59,7 @@ def test_schedule_is_made_and_run_at_once(tab_of, superuser, expect, start_worke
 
 
 def test_running_job_is_killed(tab_of, superuser, expect, start_worker):
-    job_id = app.until_cancelled.using(max_attempts=1).enqueue(100_000).id
+    job_id = app.until_kill_requested.using(max_attempts=1).enqueue(100_000).id
     start_worker(*WORKER)
     eventually(Mark.objects.exists)
     tab = tab_of(superuser)
@@ -72,7 +72,7 @@ def test_running_job_is_killed(tab_of, superuser, expect, start_worker):
     page = tab.open(f"{APP}deadjob/{job_id}/change/")
     expect(page.get_by_text("killed").first).to_be_visible()
     tab.must_be_sound()
-    assert DeadJob.objects.get().cancelled_by == "zoe"
+    assert DeadJob.objects.get().killed_by == "zoe"
 
 
 DEAD = """

@@ -29,8 +29,8 @@ def test_kill_says_what_became_of_each_job(queue):
         call_command("pgqueue_jobs", "kill", str(waiting), str(running), str(waiting + 1000), by="eve", stdout=out)
     assert out.getvalue() == "Killed: 1. Asked to stop: 1.\n"
     buried = DeadJob.objects.get()
-    assert (buried.id, buried.reason, buried.cancelled_by) == (waiting, "killed", "eve")
-    assert (Job.objects.get().id, Job.objects.get().cancelled_by) == (running, "eve")
+    assert (buried.id, buried.reason, buried.killed_by) == (waiting, "killed", "eve")
+    assert (Job.objects.get().id, Job.objects.get().killed_by) == (running, "eve")
 
 
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: f"{action.name} {action.source.name}")
@@ -186,5 +186,5 @@ def test_job_that_has_begun_since_it_was_chosen_by_its_status_goes_on(queue, mon
 
     monkeypatch.setattr(actions.SelectedJobs, "_act", act_late)
     assert refused("kill", "--status", "queued", "--yes") == f"Left alone: 1 (running already), as {first}."
-    assert (Job.objects.get().pk, Job.objects.get().cancel_requested_at) == (first, None)
+    assert (Job.objects.get().pk, Job.objects.get().kill_requested_at) == (first, None)
     assert ids_of(DeadJob) == [second]

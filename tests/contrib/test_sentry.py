@@ -111,7 +111,7 @@ def test_attempt_that_succeeds_or_asks_to_run_later_is_no_event(queue, posted):
 
 def test_job_that_is_killed_is_no_event(queue, posted, registry_of):
     def stop():
-        current_job().is_cancelled = True
+        current_job().is_kill_requested = True
         raise RuntimeError("stopped")
 
     registry_of(stop).enqueue()

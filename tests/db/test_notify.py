@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.db.notify import CANCEL, ECHO, LIMITS, limits_in, queue_payload, queues_in
+from django_pgqueue.db.notify import ECHO, KILLS, LIMITS, limits_in, queue_payload, queues_in
 from django_pgqueue.jobs import ack, kill
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.expirer import expire
@@ -22,7 +22,7 @@ NAMES = st.sets(st.text(alphabet="?=|~ab ", min_size=1))
 
 @given(queues=NAMES, limits=NAMES)
 def test_payloads_are_told_apart_whatever_queues_are_called(queues, limits):
-    payloads = {CANCEL, f"{ECHO}12ab", *map(queue_payload, queues), *(LIMITS + name for name in limits)}
+    payloads = {KILLS, f"{ECHO}12ab", *map(queue_payload, queues), *(LIMITS + name for name in limits)}
     assert queues_in(payloads) == queues
     assert limits_in(payloads) == limits
 

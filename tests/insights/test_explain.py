@@ -36,7 +36,7 @@ def test_scheduled_job_that_asked_to_go_on_later_says_so():
 
 def test_deadline_and_a_kill_that_came_too_late_are_told_of():
     job_id = app.noop.using(expires=3600).enqueue().id
-    Job.objects.filter(pk=job_id).update(cancel_requested_at=timezone.now(), cancelled_by="eve")
+    Job.objects.filter(pk=job_id).update(kill_requested_at=timezone.now(), killed_by="eve")
     assert "it dies as expired" in told(job_id)
     assert "eve has asked it to stop while it ran" in told(job_id)
 
@@ -115,7 +115,7 @@ def test_times_stand_in_their_order_and_what_workers_alone_need_is_left_out(queu
     started = ["first_started_at", "started_at"]
     assert list(story["times"]) == ["enqueued_at", "run_at", *started, "lease_until", "expires_at"]
     assert story["options"] == {
-        "cancelled_by": "eve",
+        "killed_by": "eve",
         "concurrency_strict": False,
         "keep": True,
         "lease_seconds": 30,

@@ -166,10 +166,10 @@ def test_kill_buries_what_waits_and_asks_what_runs(queue):
     result = kill([running, queued, scheduled, 999_999], by="eve")
     assert (sorted(result.dead), result.requested) == ([queued, scheduled], [running])
     for job in DeadJob.objects.all():
-        assert (job.reason, job.cancelled_by, job.errors[-1]["error"]) == ("killed", "eve", "killed by eve")
+        assert (job.reason, job.killed_by, job.errors[-1]["error"]) == ("killed", "eve", "killed by eve")
     row = Job.objects.get()
-    assert (row.status, row.cancelled_by) == ("running", "eve")
-    assert row.cancel_requested_at
+    assert (row.status, row.killed_by) == ("running", "eve")
+    assert row.kill_requested_at
 
 
 def test_kill_does_not_wait_for_a_locked_row(queue, other_queue):
@@ -290,7 +290,7 @@ def test_action_spares_jobs_that_are_not_what_they_were_chosen_for(queue):
     queue.rows("UPDATE pgqueue_jobs SET status='running', lease_token=1 RETURNING id", {})
     done = action_named("kill", "live").do([job_id], by="eve", params={}, statuses=("queued",), where=None)
     assert done == ({JobChange.KILLED: [], JobChange.ASKED: []}, {job_id: SkipReason.RUNNING})
-    assert Job.objects.get().cancel_requested_at is None
+    assert Job.objects.get().kill_requested_at is None
 
 
 def test_pass_of_maintenance_announces_what_its_actions_did_after_its_commit(queue):

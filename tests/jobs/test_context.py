@@ -25,7 +25,7 @@ def test_current_job_is_known_while_it_runs_and_not_after():
     seen = []
     outcome_of(lambda: seen.extend([current_job(), is_in_job()]), job(attempt=2))
     current, was_in_job = seen
-    assert (current.id, current.attempt, current.max_attempts, current.is_cancelled) == (1, 2, 3, False)
+    assert (current.id, current.attempt, current.max_attempts, current.is_kill_requested) == (1, 2, 3, False)
     assert (was_in_job, is_in_job()) == (True, False)
 
 
@@ -95,5 +95,5 @@ def test_message_is_text_that_the_database_can_store(wrong):
 @pytest.mark.parametrize("wrong", [{"a": {1}}, {"a": math.nan}, {"a": "\0"}, {"a": "x" * (1024 * 1024)}])
 def test_metadata_is_json_of_a_size(claimed_alone, wrong):
     with pytest.raises(InvalidArguments, match="metadata"):
-        claimed_alone.set_metadata(**wrong)
+        claimed_alone.update_metadata(**wrong)
     assert (claimed_alone.metadata, claimed_alone.has_told) == ({}, False)

@@ -60,10 +60,10 @@ def test_callers_that_wait_are_told_after_the_commit(db, sql, django_capture_on_
 def test_killed_job_says_by_whom_and_the_first_who_asked_stands(queue, asked_before, by):
     job_id = app.noop.enqueue().id
     if asked_before:
-        Job.objects.update(cancelled_by=asked_before, cancel_requested_at=timezone.now())
+        Job.objects.update(killed_by=asked_before, kill_requested_at=timezone.now())
     dead_letter(queue, [letter(job_id, reason=Reason.KILLED)], by="eve")
     dead = DeadJob.objects.get()
-    assert (dead.reason, dead.cancelled_by, dead.errors[-1]["by"]) == ("killed", by, by)
+    assert (dead.reason, dead.killed_by, dead.errors[-1]["by"]) == ("killed", by, by)
 
 
 @pytest.mark.parametrize(("kept", "left"), [(19, list(range(19))), (20, [*range(10), *range(11, 20)])])

@@ -47,7 +47,7 @@ def test_nothing_a_task_raises_passes_the_interrupts(error):
 
 
 def test_job_that_finishes_although_it_was_to_stop_has_succeeded():
-    assert outcome_of(lambda: setattr(current_job(), "is_cancelled", True)).fate is Fate.SUCCEEDED
+    assert outcome_of(lambda: setattr(current_job(), "is_kill_requested", True)).fate is Fate.SUCCEEDED
 
 
 def test_job_that_was_killed_before_it_began_never_runs():
@@ -59,7 +59,7 @@ def test_job_that_was_killed_before_it_began_never_runs():
     for func in (coroutine, lambda: ran.append("function")):
         given = job()
         current = CurrentJob(given)
-        current.is_cancelled = True
+        current.is_kill_requested = True
         outcome = outcome_of(func, given, current)
         assert (outcome.reason, outcome.error["error"]) == (Reason.KILLED, f"{JobKilled.__module__}.JobKilled")
     assert ran == []
@@ -178,7 +178,7 @@ def test_run_that_was_asked_to_stop_and_succeeds_has_no_next_job(queue, monkeypa
 
     def func(label):
         current_job().run_again()
-        current_job().is_cancelled = True
+        current_job().is_kill_requested = True
 
     monkeypatch.setattr(app.record, "func", func)
     assert run(app.record, job, CurrentJob(job), ThreadInterrupts()).fate is Fate.SUCCEEDED

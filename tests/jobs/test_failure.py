@@ -9,7 +9,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import Discard, RetryLater, current_job
-from django_pgqueue.exceptions import InvalidJob, TimeLimitExceeded
+from django_pgqueue.exceptions import InvalidJob, JobTimeout
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.failure import error_entry, unknown_task
 from django_pgqueue.records import Fate
@@ -84,7 +84,7 @@ def test_classes_to_discard_that_exit_do_not_lose_the_job(caplog, module_that_ex
 
 def test_time_limit_is_no_exception_that_a_task_discards_on():
     current = CurrentJob(job(timeout_seconds=1))
-    current.is_overdue = True
+    current.is_timed_out = True
     assert outcome_of(raising(ValueError("late")), current=current, discard_on=Exception).fate is Fate.RETRIED
 
 
@@ -110,7 +110,7 @@ def test_retry_later_refuses_what_is_no_delay(delay):
 @pytest.mark.parametrize("error", [ValueError("stopped"), RetryLater(5), asyncio.CancelledError()], ids=repr)
 def test_whatever_a_job_raises_after_it_was_to_stop_it_was_killed(error):
     def func():
-        current_job().is_cancelled = True
+        current_job().is_kill_requested = True
         raise error
 
     outcome = outcome_of(func)
@@ -121,23 +121,23 @@ def test_whatever_a_job_raises_after_it_was_to_stop_it_was_killed(error):
 
 def test_cancelled_coroutine_was_killed_only_if_that_was_asked():
     async def cancelled(was_asked):
-        current_job().is_cancelled = was_asked
+        current_job().is_kill_requested = was_asked
         raise asyncio.CancelledError
 
     assert outcome_of(cancelled, job("[false]")).fate is Fate.RETRIED
     assert outcome_of(cancelled, job("[true]")).reason is Reason.KILLED
 
 
-@pytest.mark.parametrize("error", [TimeLimitExceeded(), asyncio.CancelledError(), ValueError("no")], ids=repr)
+@pytest.mark.parametrize("error", [JobTimeout(), asyncio.CancelledError(), ValueError("no")], ids=repr)
 def test_failure_after_the_time_limit_names_it_and_what_the_task_made_of_it(error):
     def func():
-        current_job().is_overdue = True
+        current_job().is_timed_out = True
         raise error
 
     outcome = outcome_of(func, job(timeout_seconds=7))
     assert (outcome.fate, outcome.error["error"]) == (
         Fate.RETRIED,
-        "django_pgqueue.exceptions.TimeLimitExceeded",
+        "django_pgqueue.exceptions.JobTimeout",
     )
     assert outcome.error["message"] == "It was interrupted after its time limit of 7 s."
     assert type(error).__name__ in outcome.error["traceback"]
@@ -146,7 +146,7 @@ def test_failure_after_the_time_limit_names_it_and_what_the_task_made_of_it(erro
 
 def test_job_may_still_decide_for_itself_after_its_time_limit():
     def func():
-        current_job().is_overdue = True
+        current_job().is_timed_out = True
         raise RetryLater(5)
 
     assert outcome_of(func).fate is Fate.RELEASED

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from django_pgqueue.exceptions import JobInterrupted, JobKilled, TimeLimitExceeded
+from django_pgqueue.exceptions import JobInterrupted, JobKilled, JobTimeout
 from django_pgqueue.jobs import interrupts as border_module
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.interrupts import ThreadInterrupts
@@ -118,11 +118,11 @@ def test_thread_that_cleans_up_after_an_interruption_is_not_interrupted_again():
     visit = Visit(user_code)
     with beside(visit):
         assert visit.is_inside.wait(PATIENCE_SECONDS)
-        assert visit.border.interrupt(visit.current, TimeLimitExceeded)
+        assert visit.border.interrupt(visit.current, JobTimeout)
         assert cleaning.wait(PATIENCE_SECONDS)
-        assert visit.border.interrupt(visit.current, TimeLimitExceeded)
+        assert visit.border.interrupt(visit.current, JobTimeout)
         cleaned.set()
-    assert isinstance(visit.raised, TimeLimitExceeded)
+    assert isinstance(visit.raised, JobTimeout)
     assert not cleaned.is_set(), "it was cleaned up to the end"
 
 

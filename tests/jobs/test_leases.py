@@ -56,7 +56,7 @@ def test_heartbeat_renews_leases_and_names_those_that_stand(queue, sql):
     assert worker.lease_until - worker.heartbeat_at == dt.timedelta(seconds=30)
 
 
-def test_leases_carry_cancel_requests(queue, sql):
+def test_leases_carry_kill_requests(queue, sql):
     app.noop.enqueue()
     [job] = claim(queue, "default", limit=1, worker_id=9)
     assert worker_rows.worker_leases(queue, [9]) == [
@@ -68,14 +68,14 @@ def test_leases_carry_cancel_requests(queue, sql):
             1,
             10,
             0,
-            is_cancelled=False,
+            is_kill_requested=False,
             worker="worker 9",
             task=app.noop.name,
             timeout_seconds=0,
         )
     ]
-    sql("UPDATE pgqueue_jobs SET cancel_requested_at = now()")
-    assert worker_rows.worker_leases(queue, [9])[0].is_cancelled
+    sql("UPDATE pgqueue_jobs SET kill_requested_at = now()")
+    assert worker_rows.worker_leases(queue, [9])[0].is_kill_requested
     assert worker_rows.worker_leases(queue, [8]) == []
 
 

@@ -37,8 +37,8 @@ class Job:
     worker_id: int = 0
     lease_until: int = 0
     first_started: int | None = None
-    is_cancelled: bool = False
-    cancelled_by: str | None = None
+    is_kill_requested: bool = False
+    killed_by: str | None = None
     reason: str | None = None
     key: str | None = None
     scope: str | None = None
@@ -58,13 +58,13 @@ class Job:
     @property
     def came_back(self) -> bool:
         """Whether it has given its key up, and is to run again."""
-        return self.scope == "started" and self.state in ("scheduled", "queued") and not self.is_cancelled
+        return self.scope == "started" and self.state in ("scheduled", "queued") and not self.is_kill_requested
 
     def is_over(self, now: int) -> bool:
         """Whether nothing but its end is before it."""
         if self.reserved is not None:
             return self.reserved[0] <= now
-        return self.is_cancelled and self.state in ("scheduled", "queued")
+        return self.is_kill_requested and self.state in ("scheduled", "queued")
 
     @property
     def place(self) -> tuple[int, tuple[int, int], int]:
@@ -90,7 +90,7 @@ class Job:
         self.leave("dead")
         self.lost += reason == "lost"
         self.reason = reason
-        self.cancelled_by = self.cancelled_by or by
+        self.killed_by = self.killed_by or by
         self.note(error)
 
     def note(self, error: str) -> None:
@@ -352,7 +352,7 @@ class Book:
         process = self.model.processes.get(job.worker_id)
         worker = f"model pid {process.pid}" if process else f"worker {job.worker_id}"
         who = (job.id, job.token, job.worker_id, job.queue)
-        return Lease(*who, job.attempts, job.max_attempts, job.lost, job.is_cancelled, worker, job.task, 0)
+        return Lease(*who, job.attempts, job.max_attempts, job.lost, job.is_kill_requested, worker, job.task, 0)
 
     def settle(self, leases: Collection[Lease]) -> ReapResult:
         returned, dead, keys = [], 0, set()
@@ -360,8 +360,8 @@ class Book:
             job = self.take_leased(lease)
             if job is None:
                 continue
-            if lease.is_cancelled or lease.attempts >= lease.max_attempts or lease.lost >= 2:
-                job.die(*("killed", KILLED) if lease.is_cancelled else ("lost", "worker lost"))
+            if lease.is_kill_requested or lease.attempts >= lease.max_attempts or lease.lost >= 2:
+                job.die(*("killed", KILLED) if lease.is_kill_requested else ("lost", "worker lost"))
                 dead += 1
                 keys |= {job.limited_by} - {None}
             else:
@@ -379,7 +379,9 @@ class Book:
 
     def settle_dead_process(self, leases: Sequence[Lease], *, started: set[int], was_stopped: bool) -> ReapResult:
         def goes_back(lease: Lease) -> bool:
-            return not lease.is_cancelled and (lease.run_id not in started or (was_stopped and lease.max_attempts > 1))
+            return not lease.is_kill_requested and (
+                lease.run_id not in started or (was_stopped and lease.max_attempts > 1)
+            )
 
         released = self.release([lease for lease in leases if goes_back(lease)])
         reaped = self.settle([lease for lease in leases if not goes_back(lease)])
@@ -394,7 +396,7 @@ class Book:
         for job in dead:
             job.die("killed", f"killed by {by}", by)
         for job in running:
-            job.is_cancelled, job.cancelled_by = True, job.cancelled_by or by
+            job.is_kill_requested, job.killed_by = True, job.killed_by or by
         return [job.id for job in dead], [job.id for job in running]
 
     def retry(self, ids: Collection[int], *, by: str) -> tuple[list[int], dict[int, int]]:
@@ -407,8 +409,8 @@ class Book:
             job.due, job.attempts, job.lost = now, 0, 0
             job.come_due()
             job.scope = {"started": "start", "given_up": "live"}.get(job.scope, job.scope)
-            job.reason = job.cancelled_by = None
-            job.is_cancelled = False
+            job.reason = job.killed_by = None
+            job.is_kill_requested = False
             retried.append(job.id)
         held_by = {job.id: holder.id for job in jobs if job.state == "dead" and (holder := self.holder(job.key))}
         for job_id, holder_id in held_by.items():

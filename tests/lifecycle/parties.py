@@ -16,8 +16,8 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 JOBS = """
 SELECT
-    id, queue, priority, max_attempts, keep, status, attempts, lost, errors, lease_token, worker_id, cancelled_by,
-    cancel_requested_at IS NOT NULL,
+    id, queue, priority, max_attempts, keep, status, attempts, lost, errors, lease_token, worker_id, killed_by,
+    kill_requested_at IS NOT NULL,
     run_at - statement_timestamp(),
     NULLIF(first_started_at, 'epoch') - statement_timestamp(),
     CASE WHEN status = 'running' THEN lease_until - statement_timestamp() END,
@@ -30,7 +30,7 @@ RESERVED = (
 )
 DEAD_JOBS = """
 SELECT
-    id, queue, priority, max_attempts, keep, 'dead', attempts, lost, errors, reason, cancelled_by, unique_key,
+    id, queue, priority, max_attempts, keep, 'dead', attempts, lost, errors, reason, killed_by, unique_key,
     unique_scope
 FROM pgqueue_dead_jobs
 """
@@ -180,10 +180,10 @@ def row(job: Job, now: int) -> tuple:
         return *start, "finished", job.attempts, job.lost, job.errors
     start += (job.max_attempts, job.keep, job.state, job.attempts, job.lost, job.errors)
     if job.state == "dead":
-        return *start, job.reason, job.cancelled_by, job.key, job.scope
+        return *start, job.reason, job.killed_by, job.key, job.scope
     return (
         *start,
-        *(job.token, job.worker_id, job.cancelled_by, job.is_cancelled, job.due[0] - now),
+        *(job.token, job.worker_id, job.killed_by, job.is_kill_requested, job.due[0] - now),
         None if job.first_started is None else job.first_started - now,
         job.lease_until - now if job.state == "running" else None,
         *(job.key, job.scope, job.limited_by, job.slot),

@@ -9,7 +9,7 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.db.notify import ADMIT, CANCEL, CHANNEL
+from django_pgqueue.db.notify import ADMIT, CHANNEL, KILLS
 from django_pgqueue.insights.history import title_of
 from django_pgqueue.jobs.actions import ACTIONS, KILL, MOVE, PURGE, PURGE_FINISHED, RETRY, RUN_NOW, SET_PRIORITY, Action
 from django_pgqueue.jobs.bulk_actions import begin, stop
@@ -72,7 +72,7 @@ def test_every_action_can_be_done_in_the_background(queue, sql, action: Action):
     done = {
         RETRY: lambda: Job.objects.filter(pk=dead_id).exists(),
         RUN_NOW: lambda: Job.objects.filter(status="queued", errors__0__by="ann").exists(),
-        KILL: lambda: DeadJob.objects.filter(reason="killed", cancelled_by="ann").exists(),
+        KILL: lambda: DeadJob.objects.filter(reason="killed", killed_by="ann").exists(),
         MOVE: lambda: Job.objects.filter(queue="new").exists(),
         SET_PRIORITY: lambda: Job.objects.filter(priority=7).exists(),
         PURGE: lambda: not (DeadJob.objects.exists() or Job.objects.filter(pk=dead_id).exists()),
@@ -95,7 +95,7 @@ def test_jobs_chosen_by_status_are_spared_once_they_run(queue, sql):
     begin(KILL, Filter(kinds=("queued",)), by="ann")
     work(queue)
     assert [job.pk for job in DeadJob.objects.all()] == [waits]
-    assert Job.objects.get(pk=runs).cancel_requested_at is None
+    assert Job.objects.get(pk=runs).kill_requested_at is None
 
 
 def test_jobs_of_a_status_that_the_action_is_not_for_are_not_even_looked_at(queue):
@@ -154,7 +154,7 @@ def test_what_actions_announce_is_handed_over_after_the_commit(queue, sql):
     assert carry_on(queue).announcements == {CHANNEL: {"mail", ADMIT + "k"}}
     sql("UPDATE pgqueue_jobs SET status = 'running', lease_token = 1, concurrency_slot = 1 WHERE queue = 'default'")
     begin(KILL, Filter(queues=("default",)), by="ann")
-    assert carry_on(queue).announcements == {CHANNEL: {CANCEL}}
+    assert carry_on(queue).announcements == {CHANNEL: {KILLS}}
 
 
 # Rate
@@ -442,4 +442,4 @@ def test_claimed_jobs_are_asked_to_stop(queue):
     bulk_action_id = begin(KILL, Filter(), by="ann")
     work(queue)
     assert ended(bulk_action_id).outcome == {"asked": 1}
-    assert Job.objects.get(pk=job_id).cancelled_by == "ann"
+    assert Job.objects.get(pk=job_id).killed_by == "ann"

@@ -65,7 +65,7 @@ def test_reaper_takes_jobs_whose_worker_has_no_row_at_all(queue, lost, sql):
 
 @pytest.mark.parametrize(
     ("column", "reason"),
-    [("attempts = max_attempts", "lost"), ("lost = 2", "lost"), ("cancel_requested_at = now()", "killed")],
+    [("attempts = max_attempts", "lost"), ("lost = 2", "lost"), ("kill_requested_at = now()", "killed")],
 )
 def test_reaper_buries_what_may_not_run_again(queue, lost, sql, column, reason):
     [job_id] = lost()
@@ -181,7 +181,7 @@ def test_job_that_was_to_be_killed_does_not_go_back_when_its_process_is_stopped(
     worker_id = register(queue)
     app.noop.enqueue()
     [job] = claim(queue, "default", limit=1, worker_id=worker_id)
-    sql("UPDATE pgqueue_jobs SET cancel_requested_at = now()")
+    sql("UPDATE pgqueue_jobs SET kill_requested_at = now()")
     leases = worker_rows.worker_leases(queue, [worker_id])
     assert settle_dead_process(queue, leases, started={job.id ^ job.lease_token}, was_stopped=True)[:2] == (0, 1)
     assert DeadJob.objects.get().reason == "killed"
@@ -205,7 +205,7 @@ def test_job_over_its_time_has_failed_for_that_however_its_process_ended(queue, 
     assert 1.7 < (jobs[again].run_at - failed_at).total_seconds() < 2.3
     assert (dead.id, dead.reason, dead.lost) == (last, "exhausted", 0)
     for entry in (jobs[again].errors[-1], dead.errors[-1]):
-        assert entry["error"] == "django_pgqueue.exceptions.TimeLimitExceeded"
+        assert entry["error"] == "django_pgqueue.exceptions.JobTimeout"
         assert entry["message"] == "Its time limit of 7 s had passed, and it had not stopped when its process ended."
         assert entry["worker"] == "web1 pid 0"
 

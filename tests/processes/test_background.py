@@ -55,7 +55,7 @@ def test_retried_jobs_run_at_once_and_running_ones_hear_of_their_kill(queue, sta
     eventually(lambda: FinishedJob.objects.count() == 20)
     eventually(lambda: Job.objects.filter(status="running", started_at__year__gt=1970).exists())
     begin(KILL, Filter(), by="ann")
-    eventually(lambda: DeadJob.objects.filter(reason="killed", cancelled_by="ann").exists() or worker.must_live())
+    eventually(lambda: DeadJob.objects.filter(reason="killed", killed_by="ann").exists() or worker.must_live())
 
 
 def test_stopped_bulk_action_leaves_the_rest_dead(queue, start_worker):

@@ -89,7 +89,7 @@ def test_drain_goes_on_through_recycling_to_its_end(start_worker):
 def test_job_that_does_not_end_stays_where_it_is_and_processes_do_not_pile_up(start_worker):
     worker = start_worker("--max-jobs", "1", "--concurrency", "2", LEASE_SECONDS="3").wait_until_ready()
     [first] = worker.children()
-    endless = app.until_cancelled.using(max_attempts=1).enqueue(600)
+    endless = app.until_kill_requested.using(max_attempts=1).enqueue(600)
     app.record.enqueue("one")
     second = eventually(lambda: successor(worker, first))
     app.record.enqueue("two")
@@ -99,7 +99,7 @@ def test_job_that_does_not_end_stays_where_it_is_and_processes_do_not_pile_up(st
     assert sorted(worker.children()) == sorted([first, second])
     assert recycled(worker) == []
     eventually(lambda: list(Job.objects.values_list("id", flat=True)) == [endless.id])
-    Job.objects.update(cancel_requested_at="2026-01-01T00:00Z")  # the next heartbeat carries it to the old process
+    Job.objects.update(kill_requested_at="2026-01-01T00:00Z")  # the next heartbeat carries it to the old process
     eventually(lambda: first in recycled(worker))
     assert DeadJob.objects.get().id == endless.id
     eventually(lambda: second in recycled(worker))  # it had been over its limit all the time

@@ -5,7 +5,7 @@ import re
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue.exceptions import TimeLimitExceeded
+from django_pgqueue.exceptions import JobTimeout
 from django_pgqueue.jobs.actions import kill
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from tests.app.models import Mark
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 SECONDS = 12  # enough to begin in, however busy the machine is
 
-LIMIT = f"{TimeLimitExceeded.__module__}.TimeLimitExceeded"
+LIMIT = f"{JobTimeout.__module__}.JobTimeout"
 
 
 def labels(job_id: int) -> list[str]:
@@ -56,7 +56,7 @@ def test_job_that_listens_is_interrupted_and_no_other_job_notices(start_worker, 
     for job in jobs.values():
         assert (job.lost, job.errors[0]["error"], job.errors[0]["attempt"]) == (0, LIMIT, 1), job.task
         assert job.errors[0]["message"] == f"It was interrupted after its time limit of {SECONDS} s."
-    assert labels(limited[app.spin]) == ["start", "TimeLimitExceeded"]
+    assert labels(limited[app.spin]) == ["start", "JobTimeout"]
     assert labels(limited[app.spin_atomic]) == [], "its transaction has been rolled back"
     assert labels(killed[0]) == ["start", "JobKilled"]
     assert worker.children() == [child]

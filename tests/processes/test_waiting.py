@@ -157,7 +157,7 @@ def test_waiter_that_is_killed_leaves_nothing(worker, start_python, tmp_path):
 
 def test_job_that_waits_for_another_can_be_interrupted(worker):
     later = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue()
-    with pytest.raises(JobFailed, match="TimeLimitExceeded"):
+    with pytest.raises(JobFailed, match="JobTimeout"):
         app.wait_for.using(timeout=12).enqueue(later.id).wait(PATIENCE_SECONDS)
     assert worker.children() == [Mark.objects.get().pid], "the process was not ended for it"
 

@@ -121,14 +121,14 @@ def test_polling_finds_jobs_that_were_not_announced(start_worker, sql):
     assert later.started_at >= later.run_at
 
 
-@pytest.mark.parametrize("task", [app.until_cancelled, app.asleep], ids=["sync", "async"])
+@pytest.mark.parametrize("task", [app.until_kill_requested, app.asleep], ids=["sync", "async"])
 def test_killing_a_running_job_reaches_it(start_worker, task):
     start_worker().wait_until_ready()
     handle = task.using(max_attempts=1).enqueue(60)
     eventually(lambda: Mark.objects.filter(label="start").exists())
     assert kill([handle.id], by="eve").requested == [handle.id]
     dead = eventually(DeadJob.objects.filter(pk=handle.id).first)
-    assert (dead.cancelled_by, dead.reason) == ("eve", "killed")
+    assert (dead.killed_by, dead.reason) == ("eve", "killed")
 
 
 def test_coroutines_run_at_once_with_connections_of_their_own(start_worker, tmp_path):

@@ -1,4 +1,4 @@
-"""assert_enqueued and refute_enqueued find what is to run, and each fails when it should."""
+"""assert_enqueued and assert_not_enqueued find what is to run, and each fails when it should."""
 
 import datetime as dt
 from unittest import mock
@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from django_pgqueue import enqueue_many
 from django_pgqueue.exceptions import UnknownTask
-from django_pgqueue.testing import assert_enqueued, refute_enqueued, run_jobs
+from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, run_jobs
 from tests.app import helped
 from tests.support.schedules import HOUR
 
@@ -35,7 +35,7 @@ class AssertEnqueuedTest(TestCase):
 
     def test_count_of_none_is_that_of_refute(self):
         assert assert_enqueued(helped.fail, count=0) == []
-        refute_enqueued(helped.fail)
+        assert_not_enqueued(helped.fail)
 
     def test_same_call_is_the_same_however_it_is_written(self):
         helped.note.enqueue(label="a", times=1)
@@ -52,7 +52,7 @@ class AssertEnqueuedTest(TestCase):
             {"kwargs": {"times": 2}},
             {"args": ()},
         ):
-            refute_enqueued(helped.note, **call)
+            assert_not_enqueued(helped.note, **call)
 
     def test_values_are_compared_as_json_has_them(self):
         helped.note.enqueue(("a", {1: [None]}))
@@ -71,7 +71,7 @@ class AssertEnqueuedTest(TestCase):
         assert_enqueued(args=("at",), run_at=moment + dt.timedelta(seconds=1))
         assert_enqueued(args=("after",), run_at=3 * HOUR, tolerance=0)
         assert_enqueued(args=("before",), run_at=dt.timedelta())
-        refute_enqueued(args=("at",), run_at=moment + dt.timedelta(seconds=1.001))
+        assert_not_enqueued(args=("at",), run_at=moment + dt.timedelta(seconds=1.001))
         assert_enqueued(args=("at",), run_at=moment + dt.timedelta(minutes=1), tolerance=dt.timedelta(minutes=1))
         with pytest.raises(AssertionError, match=r"but due 3:00:00 after it was enqueued"):
             assert_enqueued(args=("after",), run_at=2 * HOUR)
@@ -82,7 +82,7 @@ class AssertEnqueuedTest(TestCase):
         helped.note.using(queue="q", priority=3, unique_key="k").enqueue("a")
         assert_enqueued(helped.note, queue="q", priority=3, unique_key="k")
         for other in ({"queue": "default"}, {"priority": 0}, {"unique_key": "other"}):
-            refute_enqueued(args=("a",), **other)
+            assert_not_enqueued(args=("a",), **other)
 
     def test_job_that_is_run_is_not_to_run_any_more(self):
         run_jobs()
@@ -115,7 +115,7 @@ class AssertEnqueuedTest(TestCase):
         with pytest.raises(AssertionError, match=r"\.\.\. and 21 more$"):
             assert_enqueued(queue="nowhere")
         with pytest.raises(AssertionError, match=r"\.\.\. and 21 more$"):
-            refute_enqueued()
+            assert_not_enqueued()
 
     def test_failure_says_what_waits_for_a_commit(self):
         transaction.on_commit(lambda: helped.fail.enqueue())
@@ -134,19 +134,19 @@ class AssertEnqueuedTest(TestCase):
         assert "called with ('[redacted]', 3)" in str(raised.value)
         assert "pay('[redacted]', 3) on 'default', unique key '[redacted]'" in str(raised.value)
         with pytest.raises(AssertionError) as raised:
-            refute_enqueued(helped.pay)
+            assert_not_enqueued(helped.pay)
         assert "4111" not in str(raised.value)
 
     def test_refute_lists_what_should_not_be_there(self):
         with pytest.raises(AssertionError) as raised:
-            refute_enqueued(helped.note)
+            assert_not_enqueued(helped.note)
         assert str(raised.value).splitlines() == [
             "A job is to run that should not be: of tests.app.helped.note.",
             f"  job {self.before.id}: tests.app.helped.note('before') on 'early', queued, due at once",
         ]
 
     def test_unknown_name_is_refused(self):
-        for helper in (assert_enqueued, refute_enqueued):
+        for helper in (assert_enqueued, assert_not_enqueued):
             with pytest.raises(UnknownTask):
                 helper("tests.app.helped.nota")
             with pytest.raises(TypeError, match="args is a tuple"):
@@ -156,7 +156,7 @@ class AssertEnqueuedTest(TestCase):
         columns = "task, args, kwargs, queue, run_at, tolerance, priority, unique_key"
         for helper, wrong, rest in (
             (assert_enqueued, {"quee": "mail"}, "count, database"),
-            (refute_enqueued, {"count": 0}, "database"),
+            (assert_not_enqueued, {"count": 0}, "database"),
         ):
             with pytest.raises(TypeError) as raised:
                 helper(helped.note, **wrong)

@@ -10,7 +10,7 @@ from django.test import TestCase, TransactionTestCase, override_settings
 from django_pgqueue import enqueue_many
 from django_pgqueue.exceptions import InvalidArguments, JobFailed
 from django_pgqueue.models import DeadJob, FinishedJob, Job
-from django_pgqueue.testing import assert_enqueued, refute_enqueued, run_jobs
+from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, run_jobs
 from tests.app import contract, helped
 from tests.app.models import Mark
 from tests.conformance.compat import SIGNALS, TaskResultStatus
@@ -179,5 +179,5 @@ def test_it_is_off_unless_the_setting_says_so(db):
     helped.note.enqueue("a")
     assert not labels()
     assert_enqueued(helped.note)
-    refute_enqueued(helped.fail)
+    assert_not_enqueued(helped.fail)
     assert not FinishedJob.objects.exists()

@@ -13,7 +13,7 @@ from django_pgqueue.exceptions import JobFailed, UnknownTask
 from django_pgqueue.jobs import kill
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.signals import job_finished, job_started
-from django_pgqueue.testing import assert_enqueued, refute_enqueued, run_jobs
+from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, run_jobs
 from django_pgqueue.testing.run import EndlessJobs
 from tests.app import contract, helped
 from tests.support.marks import labels
@@ -97,7 +97,7 @@ class RunJobsTest(TestCase):
         result = contract.aadd.enqueue(3, 4)
         assert_enqueued(contract.add, args=(1, 2))
         assert_enqueued(contract.tell, args=["a"], count=1)
-        refute_enqueued(contract.echo)
+        assert_not_enqueued(contract.echo)
         report = run_jobs(task=[contract.add, contract.tell])
         assert report[0].result == 3
         assert report[1].result["status"] == "RUNNING"
@@ -111,7 +111,7 @@ class RunJobsTest(TestCase):
         helped.note.using(run_at=timezone.now() + HOUR).enqueue("later")
         assert_enqueued(helped.note, args=("later",), run_at=timezone.now() + HOUR, tolerance=HOUR / 2)
         assert_enqueued(helped.note, args=("now",), run_at=dt.timedelta(0))
-        refute_enqueued(helped.note, run_at=timezone.now() + 2 * HOUR, tolerance=HOUR / 2)
+        assert_not_enqueued(helped.note, run_at=timezone.now() + 2 * HOUR, tolerance=HOUR / 2)
         assert len(run_jobs(task=helped.note)) == 1
         assert len(run_jobs(until=timezone.now() + 2 * HOUR)) == 1
 

@@ -14,7 +14,7 @@ from django_pgqueue import periodic, queues
 from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.models import DeadJob
 from django_pgqueue.schedules import periodic as timetable
-from django_pgqueue.testing import assert_enqueued, refute_enqueued, run_jobs
+from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, run_jobs
 from django_pgqueue.testing.run import EndlessJobs
 from tests.app import helped
 from tests.app.models import Mark
@@ -145,7 +145,7 @@ def test_only_schedules_of_the_task_tick(db, schedules):
     schedules(every=HOUR, name="this")
     schedules(helped.one_by_one, every=HOUR, name="other")
     assert {run.task for run in run_jobs(until=3 * HOUR, task=helped.note)} == {helped.note.name}
-    refute_enqueued(helped.one_by_one)
+    assert_not_enqueued(helped.one_by_one)
 
 
 def test_schedules_do_not_tick_where_they_are_not_wanted(db, schedules):

@@ -297,7 +297,7 @@ def test_what_was_fetched_before_a_lapse_goes_back_before_anything_is_started(tr
     consumer._cycle()
     assert list(Job.objects.filter(status="queued").values_list("id", "attempts")) == [(waiting, 0)]
     assert shared.is_lease_valid()
-    consumer.slots.cancel(first.run_id)
+    consumer.slots.kill(first.run_id)
     eventually(lambda: cycle(consumer) or FinishedJob.objects.filter(pk=waiting, attempts=1).exists())
     consumer.database.close()
 

@@ -71,7 +71,7 @@ def test_last_progress_goes_before_the_outcome(consumer, run_one, monkeypatch, o
     current.set_progress(1)
     cycle(consumer)
     current.set_progress(2, 3, "last")
-    current.set_metadata(a=1)
+    current.update_metadata(a=1)
     consumer.slots.finish(**outcome)
     cycle(consumer)
     row = model.objects.get(pk=current.id)
@@ -243,7 +243,7 @@ def test_atomic_task_leaves_its_last_news_in_what_is_kept(queue):
     [claimed] = claim(queue, "default", limit=1, worker_id=1)
     current = CurrentJob(claimed)
     current.set_progress(3, 4)
-    current.set_metadata(b=[1])
+    current.update_metadata(b=[1])
     outcome = run(app.record_atomic, claimed, current, ThreadInterrupts())
     assert outcome.fate is Fate.RECORDED
     row = FinishedJob.objects.get()
@@ -253,7 +253,7 @@ def test_atomic_task_leaves_its_last_news_in_what_is_kept(queue):
 def test_next_attempt_has_the_metadata_and_says_whose_the_progress_is(consumer, run_one, sql):
     current = run_one(app.noop.using(metadata={"a": 1, "b": 2}))
     current.set_progress(9, 10)
-    current.set_metadata(b=3, c={"d": None})
+    current.update_metadata(b=3, c={"d": None})
     assert current.metadata == {"a": 1, "b": 3, "c": {"d": None}}
     consumer.slots.finish(fate=Fate.RETRIED, error={"error": "x"})
     cycle(consumer)

@@ -86,7 +86,7 @@ def test_kill_that_comes_before_user_code_is_not_lost(slots, give, monkeypatch):
     monkeypatch.setattr(slots_module, "check_connections", lambda: checking.set() or checked.wait(PATIENCE_SECONDS))
     job = give(app.sleep_for_ever)
     assert checking.wait(PATIENCE_SECONDS)
-    slots.cancel(job.run_id)
+    slots.kill(job.run_id)
     checked.set()
     outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
     assert (outcome.fate, outcome.reason) == (Fate.DIED, Reason.KILLED)

@@ -8,7 +8,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import current_job, registry, tasks
-from django_pgqueue.exceptions import TimeLimitExceeded
+from django_pgqueue.exceptions import JobTimeout
 from django_pgqueue.jobs.actions import kill
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
@@ -18,7 +18,7 @@ from tests.app.models import Mark
 from tests.support.claimed import job as job_of
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
-LIMIT = f"{TimeLimitExceeded.__module__}.TimeLimitExceeded"
+LIMIT = f"{JobTimeout.__module__}.JobTimeout"
 
 
 @pytest.fixture
@@ -60,9 +60,9 @@ def test_connection_that_was_in_use_in_an_interrupted_run_is_not_used_again(slot
 
 
 def test_killed_job_has_a_moment_to_see_it_for_itself(slots, give):
-    job = give(app.until_cancelled, args=[60])
+    job = give(app.until_kill_requested, args=[60])
     eventually(lambda: Mark.objects.filter(label="start").exists())
-    slots.cancel(job.run_id)
+    slots.kill(job.run_id)
     outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
     assert (outcome.reason, outcome.error["message"]) == (Reason.KILLED, "cancelled")
 
@@ -71,9 +71,9 @@ def test_job_that_is_killed_before_a_slot_begins_it_never_runs(slots, give):
     first, second = give(app.spin, cell=0, args=[60]), give(app.spin, cell=1, args=[60])
     eventually(lambda: Mark.objects.filter(label="start").count() == 2)
     third = give(app.record, cell=2, args=["third"])
-    slots.cancel(third.run_id)
-    slots.cancel(first.run_id)
-    slots.cancel(second.run_id)
+    slots.kill(third.run_id)
+    slots.kill(first.run_id)
+    slots.kill(second.run_id)
     outcomes = [slots.outbox.get(timeout=PATIENCE_SECONDS)[1] for _ in range(3)]
     assert {(outcome.job, outcome.reason) for outcome in outcomes} == {
         (job, Reason.KILLED) for job in (first, second, third)
@@ -125,7 +125,7 @@ def brief() -> None:
     try:
         while time.monotonic() < deadline:
             sum(range(20))
-    except TimeLimitExceeded:
+    except JobTimeout:
         assert current_job().id == mine
-        assert current_job().is_overdue
+        assert current_job().is_timed_out
         raise

@@ -10,7 +10,7 @@ SET status = 'running',
     worker_id = %(worker_id)s::bigint,
     unique_scope = CASE
         WHEN unique_scope = 'start' THEN 'started'
-        WHEN unique_scope = 'live' AND (expires_at <= statement_timestamp() OR cancel_requested_at IS NOT NULL)
+        WHEN unique_scope = 'live' AND (expires_at <= statement_timestamp() OR kill_requested_at IS NOT NULL)
         THEN 'given_up'
         ELSE unique_scope
     END,
@@ -44,7 +44,7 @@ RETURNING
     date_part('epoch', run_at),
     id, task, args::text, kwargs::text, attempts, max_attempts,
     CASE
-        WHEN cancel_requested_at IS NOT NULL THEN -1
+        WHEN kill_requested_at IS NOT NULL THEN -1
         WHEN expires_at <= statement_timestamp() THEN -2
         ELSE timeout_seconds
     END,

@@ -56,7 +56,7 @@ claimed AS (
         worker_id = %(worker_id)s::bigint,
         unique_scope = CASE
             WHEN unique_scope = 'start' THEN 'started'
-            WHEN unique_scope = 'live' AND (expires_at <= statement_timestamp() OR cancel_requested_at IS NOT NULL)
+            WHEN unique_scope = 'live' AND (expires_at <= statement_timestamp() OR kill_requested_at IS NOT NULL)
             THEN 'given_up'
             ELSE unique_scope
         END,
@@ -77,7 +77,7 @@ claimed AS (
         date_part('epoch', run_at) AS run_at,
         id, task, args::text AS args, kwargs::text AS kwargs, attempts, max_attempts,
         CASE
-            WHEN cancel_requested_at IS NOT NULL THEN -1
+            WHEN kill_requested_at IS NOT NULL THEN -1
             WHEN expires_at <= statement_timestamp() THEN -2
             ELSE timeout_seconds
         END AS timeout_seconds,

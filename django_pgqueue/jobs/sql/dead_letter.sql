@@ -34,7 +34,7 @@ buried AS (
         id, died_at, run_at, enqueued_at, first_started_at, started_at, worker_id, schedule_id, parent_id, expires_at,
         lease_seconds, timeout_seconds, priority, attempts, max_attempts, lost, concurrency_limit, unique_for_seconds,
         keep, keep_seconds, concurrency_strict, reason, queue, task, backend, args, kwargs, unique_key, unique_scope,
-        concurrency_key, fair_key, cancelled_by, metadata, progress, errors
+        concurrency_key, fair_key, killed_by, metadata, progress, errors
     )
     SELECT
         gone.id, statement_timestamp(), gone.run_at, gone.enqueued_at,
@@ -44,12 +44,12 @@ buried AS (
         LEAST(gone.lost + (gone.reason = 'lost')::integer, 32767), gone.concurrency_limit, gone.unique_for_seconds,
         gone.keep, gone.keep_seconds, gone.concurrency_strict, gone.reason, gone.queue, gone.task, gone.backend,
         gone.args, gone.kwargs, gone.unique_key, gone.unique_scope, gone.concurrency_key, gone.fair_key,
-        COALESCE(gone.cancelled_by, %(by)s::text), gone.metadata, gone.progress,
+        COALESCE(gone.killed_by, %(by)s::text), gone.metadata, gone.progress,
         CASE WHEN jsonb_array_length(gone.errors) >= 20 THEN gone.errors - 10 ELSE gone.errors END
             || (
                 gone.error
                 || CASE
-                    WHEN gone.reason = 'killed' THEN jsonb_build_object('by', COALESCE(gone.cancelled_by, %(by)s::text))
+                    WHEN gone.reason = 'killed' THEN jsonb_build_object('by', COALESCE(gone.killed_by, %(by)s::text))
                     WHEN gone.reason = 'expired' THEN jsonb_build_object(
                         'message',
                         'not started by ' || to_char(gone.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')

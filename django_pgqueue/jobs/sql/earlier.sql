@@ -28,7 +28,7 @@ WHERE job.id = ANY (ARRAY(
           AND one.lease_token = 0
           AND one.status <> 'reserved'
           AND (one.expires_at > clock_timestamp()) IS NOT FALSE
-          AND one.cancel_requested_at IS NULL
+          AND one.kill_requested_at IS NULL
           AND one.run_at > due.run_at
         LIMIT 1
         FOR NO KEY UPDATE

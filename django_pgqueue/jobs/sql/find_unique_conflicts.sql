@@ -7,7 +7,7 @@ SELECT
     job.id,
     CASE
         WHEN job.status = 'reserved' AND job.run_at > statement_timestamp() OR job.lease_token <> 0 THEN NULL
-        WHEN job.status = 'reserved' OR job.expires_at <= statement_timestamp() OR job.cancel_requested_at IS NOT NULL
+        WHEN job.status = 'reserved' OR job.expires_at <= statement_timestamp() OR job.kill_requested_at IS NOT NULL
         THEN 'release_expired_keys'
         WHEN %(on_conflict)s::text = 'replace' AND job.task = ANY (%(tasks)s::text[]) THEN 'replace'
         WHEN %(on_conflict)s::text = 'later' AND job.run_at < due.run_at THEN 'later'
@@ -22,7 +22,7 @@ CROSS JOIN (
     ) AS run_at
 ) AS due
 CROSS JOIN LATERAL (
-    SELECT one.id, one.status, one.run_at, one.lease_token, one.task, one.unique_scope, one.expires_at, one.cancel_requested_at
+    SELECT one.id, one.status, one.run_at, one.lease_token, one.task, one.unique_scope, one.expires_at, one.kill_requested_at
     FROM pgqueue_jobs AS one
     WHERE one.unique_key = call.unique_key AND one.unique_scope IN ('live', 'start')
     LIMIT 1

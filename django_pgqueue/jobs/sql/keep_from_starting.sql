@@ -13,7 +13,7 @@ CROSS JOIN LATERAL (
       AND one.unique_scope = 'start'
       AND one.lease_token = 0
       AND (one.expires_at > clock_timestamp()) IS NOT FALSE
-      AND one.cancel_requested_at IS NULL
+      AND one.kill_requested_at IS NULL
     LIMIT 1
     FOR SHARE
 ) AS conflict;

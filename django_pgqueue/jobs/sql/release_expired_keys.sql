@@ -15,7 +15,7 @@ WHERE job.id = ANY (ARRAY(
           AND one.lease_token = 0
           AND CASE
               WHEN one.status = 'reserved' THEN one.run_at <= clock_timestamp()
-              ELSE one.expires_at <= clock_timestamp() OR one.cancel_requested_at IS NOT NULL
+              ELSE one.expires_at <= clock_timestamp() OR one.kill_requested_at IS NOT NULL
           END
         LIMIT 1
         FOR NO KEY UPDATE

@@ -67,7 +67,7 @@ next AS (
             ELSE gone.metadata
         END
     FROM gone
-    WHERE gone.cancel_requested_at IS NULL  -- who asks one to stop means the chain
+    WHERE gone.kill_requested_at IS NULL  -- who asks one to stop means the chain
 )
 SELECT gone.id, gone.has_waiters
 FROM gone;

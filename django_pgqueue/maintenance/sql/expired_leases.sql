@@ -3,7 +3,7 @@
 -- pgqueue_jobs_running; locks nothing. Returns records.Lease, whose tokens fence what the reaper does next.
 SELECT
     job.id, job.lease_token, job.worker_id, job.queue, job.attempts, job.max_attempts, job.lost,
-    job.cancel_requested_at IS NOT NULL, COALESCE(worker.host || ' pid ' || worker.pid, 'worker ' || job.worker_id),
+    job.kill_requested_at IS NOT NULL, COALESCE(worker.host || ' pid ' || worker.pid, 'worker ' || job.worker_id),
     job.task, job.timeout_seconds
 FROM pgqueue_jobs AS job
 LEFT JOIN pgqueue_workers AS worker ON worker.id = job.worker_id

@@ -34,7 +34,7 @@ SELECT
           AND job.lease_token = 0
           AND job.status <> 'reserved'
           AND (job.expires_at > statement_timestamp()) IS NOT FALSE
-          AND job.cancel_requested_at IS NULL
+          AND job.kill_requested_at IS NULL
     ),
     EXISTS (SELECT FROM pgqueue_jobs AS job WHERE job.status = 'limited'),
     EXISTS (SELECT FROM pgqueue_jobs AS job WHERE job.status = 'running'),

@@ -8,6 +8,6 @@ WHERE job.unique_scope = 'started'
   AND job.lease_token = 0
   AND job.status <> 'reserved'
   AND (job.expires_at > statement_timestamp()) IS NOT FALSE
-  AND job.cancel_requested_at IS NULL
+  AND job.kill_requested_at IS NULL
 ORDER BY job.id
 LIMIT 1000;

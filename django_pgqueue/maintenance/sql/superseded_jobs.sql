@@ -12,7 +12,7 @@ CROSS JOIN LATERAL (
       AND CASE
           WHEN other.status = 'reserved' THEN other.run_at > statement_timestamp()
           ELSE other.lease_token <> 0
-              OR (other.expires_at > statement_timestamp()) IS NOT FALSE AND other.cancel_requested_at IS NULL
+              OR (other.expires_at > statement_timestamp()) IS NOT FALSE AND other.kill_requested_at IS NULL
       END
     LIMIT 1
 ) AS conflict
@@ -20,7 +20,7 @@ WHERE job.unique_scope = 'started'
   AND job.lease_token = 0
   AND job.status <> 'reserved'
   AND (job.expires_at > statement_timestamp()) IS NOT FALSE
-  AND job.cancel_requested_at IS NULL
+  AND job.kill_requested_at IS NULL
 ORDER BY job.id
 LIMIT 1000
 FOR UPDATE OF job SKIP LOCKED;

@@ -59,7 +59,7 @@ BEGIN
             CASE
                 WHEN job.status = 'reserved' THEN job.run_at <= clock_timestamp()
                 ELSE job.lease_token = 0
-                    AND (job.cancel_requested_at IS NOT NULL OR COALESCE(job.expires_at <= clock_timestamp(), false))
+                    AND (job.kill_requested_at IS NOT NULL OR COALESCE(job.expires_at <= clock_timestamp(), false))
             END,
             job.unique_scope = 'start'
         INTO job_id, is_over, may_start
@@ -78,7 +78,7 @@ BEGIN
                   AND job.lease_token = 0
                   AND CASE
                       WHEN job.status = 'reserved' THEN job.run_at <= clock_timestamp()
-                      ELSE job.expires_at <= clock_timestamp() OR job.cancel_requested_at IS NOT NULL
+                      ELSE job.expires_at <= clock_timestamp() OR job.kill_requested_at IS NOT NULL
                   END;
             ELSE
                 PERFORM
@@ -87,7 +87,7 @@ BEGIN
                   AND job.unique_scope = 'start'
                   AND job.lease_token = 0
                   AND (job.expires_at > clock_timestamp()) IS NOT FALSE
-                  AND job.cancel_requested_at IS NULL
+                  AND job.kill_requested_at IS NULL
                 FOR SHARE;
             END IF;
             IF NOT FOUND THEN

@@ -114,7 +114,7 @@ def test_without_a_name_it_is_that_of_the_user(monkeypatch):
     assert jobs("kill", first, first) == "Killed: 1.\n"
     monkeypatch.setattr("getpass.getuser", lambda: {}["no such user"])
     jobs("kill", second)
-    names = dict(DeadJob.objects.values_list("pk", "cancelled_by"))
+    names = dict(DeadJob.objects.values_list("pk", "killed_by"))
     assert names == {first: "nightshift", second: f"user {os.getuid()}"}
 
 

@@ -16,8 +16,8 @@ def pack(order_id: int, *, gift: bool = False) -> str:
 async def write(order_id: int) -> None:
     job = current_job()
     job.set_progress(1, 2, "half of it")
-    job.set_metadata(order=order_id)
-    if job.is_cancelled:
+    job.update_metadata(order=order_id)
+    if job.is_kill_requested:
         raise Discard("no longer wanted")
     if job.attempt < job.max_attempts:
         raise RetryLater(delay=60)

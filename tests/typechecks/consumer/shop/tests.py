@@ -4,7 +4,7 @@ from typing import assert_type
 
 from django.test import TestCase
 
-from django_pgqueue.testing import Report, Run, assert_enqueued, refute_enqueued, run_jobs
+from django_pgqueue.testing import JobRun, RunReport, assert_enqueued, assert_not_enqueued, run_jobs
 from shop.tasks import pack
 
 
@@ -13,9 +13,9 @@ class Packing(TestCase):
         pack.enqueue(7)
         assert_enqueued(pack, args=(7,))
         report = run_jobs(queue="default", errors="collect")
-        assert_type(report, Report)
-        assert_type(report[0], Run)
-        assert_type(report.succeeded, list[Run])
+        assert_type(report, RunReport)
+        assert_type(report[0], JobRun)
+        assert_type(report.succeeded, list[JobRun])
         assert_type(report.errors, list[BaseException])
-        refute_enqueued(pack)
+        assert_not_enqueued(pack)
         run_jobs(errors="ignore")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

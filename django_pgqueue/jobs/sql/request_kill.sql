@@ -8,8 +8,8 @@ WITH target AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE pgqueue_jobs AS job
-SET cancel_requested_at = COALESCE(job.cancel_requested_at, statement_timestamp()),
-    cancelled_by = COALESCE(job.cancelled_by, %(by)s::text)
+SET kill_requested_at = COALESCE(job.kill_requested_at, statement_timestamp()),
+    killed_by = COALESCE(job.killed_by, %(by)s::text)
 FROM target
 WHERE job.id = target.id
 RETURNING job.id;
