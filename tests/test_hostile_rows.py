@@ -194,11 +194,11 @@ def say_everything() -> None:
     for words in (["pgqueue_stats"], ["pgqueue_queues", "list"], ["pgqueue_retention"], ["pgqueue_doctor"]):
         with contextlib.suppress(CommandError, SystemExit):
             call_command(*words, stdout=io.StringIO(), stderr=io.StringIO())
-    for form in ("text", "json"):
-        call_command("pgqueue_jobs", "list", "--format", form, stdout=io.StringIO())
+    for form in ([], ["--json"]):
+        call_command("pgqueue_jobs", "list", *form, stdout=io.StringIO())
         for model in TABLES.values():
             for job_id in model.objects.values_list("pk", flat=True):
-                call_command("pgqueue_jobs", "show", str(job_id), "--format", form, stdout=io.StringIO())
+                call_command("pgqueue_jobs", "show", str(job_id), *form, stdout=io.StringIO())
                 jobs.get(job_id).state()
                 with contextlib.suppress(TaskResultDoesNotExist):
                     task_backends["default"].get_result(str(job_id))

@@ -232,7 +232,7 @@ def test_commands_speak_english_whatever_the_language_of_the_project(settings, l
         (("pgqueue_jobs", "show", str(job_id)), "Its queue 'mail' is paused by eve since"),
         (("pgqueue_jobs", "show", str(dead_id)), "Died (killed)"),
         (("pgqueue_queues", "list"), "by eve since"),
-        (("pgqueue_schedule", "list"), "2 days, 0:00:00"),
+        (("pgqueue_schedules", "list"), "2 days, 0:00:00"),
         (("pgqueue_retention",), "Finished jobs are kept"),
         (("pgqueue_stats",), "mail"),
         (("pgqueue_doctor",), "No worker is alive"),

@@ -23,7 +23,7 @@ from django_pgqueue.db.errors import one_line
 from django_pgqueue.exceptions import ConfigurationError, PgQueueError
 from django_pgqueue.insights.formatting import UNITS, plain
 from django_pgqueue.insights.overview import QueueLine
-from django_pgqueue.jobs.actions import Action
+from django_pgqueue.jobs.actions import PRIORITY, QUEUE, Action
 from django_pgqueue.jobs.handle import JobHandle
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.options import OF_JOBS
@@ -147,6 +147,10 @@ def out_of_bounds(options: Mapping[str, Any], bounds: Mapping[str, Bounds]) -> l
 # Arguments
 
 
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
 def add_enqueue(parser: argparse.ArgumentParser) -> None:
     """Add those of ``enqueue``; for one that is left out, the task's own value is used."""
     parser.add_argument("name", metavar="NAME", help="the task's name")
@@ -206,10 +210,6 @@ def _add_reason(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", action="append", choices=REASONS, help="that died for it; may be repeated")
 
 
-def _add_format(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
-
-
 def add_list(parser: argparse.ArgumentParser) -> None:
     _add_filter(parser)
     _add_status(parser, (*(status.value for status in Status), DEAD, FINISHED))
@@ -218,19 +218,20 @@ def add_list(parser: argparse.ArgumentParser) -> None:
         "--limit", type=limit, default=100, metavar="N", help="maximum number, 1 to 10000; default: 100"
     )
     parser.add_argument("--after", type=job_id, default=0, metavar="ID", help="those with a higher id")
-    _add_format(parser)
+    add_json(parser)
 
 
 def add_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", type=job_id, metavar="ID", help="the job's id")
-    _add_format(parser)
+    add_json(parser)
 
 
 def add_action(parser: argparse.ArgumentParser, action: Action) -> None:
+    if action.param is PRIORITY:
+        parser.add_argument("to", type=int, metavar=PRIORITY.metavar, help="the new priority, -100 to 100")
     parser.add_argument("ids", nargs="*", type=job_id, metavar="ID", help="of these jobs; or choose by a filter")
-    if action.param:
-        param = action.param
-        parser.add_argument("--to", type=param.value_type, required=True, metavar=param.metavar, help="the new one")
+    if action.param is QUEUE:
+        parser.add_argument("--to", required=True, metavar=QUEUE.metavar, help="the queue that they go to")
     _add_filter(parser)
     if len(action.statuses) > 1:
         _add_status(parser, action.statuses)

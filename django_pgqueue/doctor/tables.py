@@ -79,7 +79,7 @@ def partitions(view: View) -> Iterator[Finding]:
         level=Level.WARNING,
         what=_("Finished jobs have no partition for %(days)s.") % {"days": named([str(day) for day in plan.make])},
         remedy=_(
-            "Run manage.py pgqueue_retention --run by a role that owns the tables. Workers do it daily where the "
+            "Run manage.py pgqueue_retention run by a role that owns the tables. Workers do it daily where the "
             "role of PGQUEUE['MAINTENANCE_DATABASE'] may."
         ),
         facts={"days": list(plan.make)},

@@ -61,7 +61,7 @@ def test_move_and_priority_by_filter_leave_what_runs_and_say_so(queue):
     claim(queue, "default", limit=1, worker_id=1)
     assert f"Left alone: 1 (running already), as {running}." in refused("move", "--to", "new", "--queue", "default")
     assert list(Job.objects.filter(queue="new").values_list("pk", flat=True)) == others
-    assert jobs("set-priority", "--to", "-5", "--queue", "new", "--status", "queued") == "Given priority -5: 2.\n"
+    assert jobs("set-priority", "-5", "--queue", "new", "--status", "queued") == "Given priority -5: 2.\n"
     assert dict(Job.objects.values_list("pk", "priority")) == {running: 0, others[0]: -5, others[1]: -5}
 
 
@@ -82,7 +82,7 @@ def test_purge_takes_dead_jobs_or_finished_ones(sql):
         ["purge", "--yes"],
         ["kill", "--yes"],
         ["move", "--to", "new"],
-        ["set-priority", "--to", "9"],
+        ["set-priority", "9"],
         ["run-now"],
     ],
 )

@@ -17,7 +17,7 @@ from django_pgqueue.models import Job
 from tests.support.jobs_command import ids_of, jobs, refused
 from tests.support.proxy import Detour
 from tests.support.retention import run
-from tests.support.schedule_command import schedule
+from tests.support.schedules_command import schedule
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 
 pytestmark = pytest.mark.django_db
@@ -100,7 +100,7 @@ def test_limit_of_a_list_that_cannot_be_is_named(limit):
         (["purge", "--finished", "--reason", "lost"], "Finished jobs have no --reason"),
         (["move", 1, "--to", ""], "queue is a name of 1 to 128 characters, not ''"),
         (["move", 1], "the following arguments are required: --to"),
-        (["set-priority", 1, "--to", "101"], "priority is a whole number from -100 to 100, not 101"),
+        (["set-priority", "101", 1], "priority is a whole number from -100 to 100, not 101"),
         (["kill", "--queue", "\udcff", "--yes"], r"'\udcff' is not text"),
         (["frob"], "invalid choice: 'frob'"),
         (["list", "--database", "lite"], "'lite' is sqlite"),

@@ -75,7 +75,7 @@ def drop_tomorrow(sql) -> None:
 
 
 def keep_partitions(_sql, _finding) -> None:
-    call_command("pgqueue_retention", "--run", stdout=StringIO(), stderr=StringIO())
+    call_command("pgqueue_retention", "run", stdout=StringIO(), stderr=StringIO())
 
 
 def ask_for_what_no_worker_does(sql) -> None:

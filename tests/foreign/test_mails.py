@@ -86,7 +86,7 @@ class Project:
         self.manage("shell", "-v", "0", "-c", code)
 
     def jobs(self) -> list[str]:
-        lines = self.manage("pgqueue_jobs", "list", "--format", "json")
+        lines = self.manage("pgqueue_jobs", "list", "--json")
         return [job["task"] for job in json.loads(lines)["jobs"]]
 
     def mails(self) -> list[str]:

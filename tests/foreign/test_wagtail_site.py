@@ -56,7 +56,7 @@ class Site:
             return False
 
     def jobs(self, *options: str) -> list[dict]:
-        return json.loads(self.manage("pgqueue_jobs", "list", "--format", "json", *options))["jobs"]
+        return json.loads(self.manage("pgqueue_jobs", "list", "--json", *options))["jobs"]
 
 
 @pytest.fixture(scope="module")

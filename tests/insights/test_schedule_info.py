@@ -8,8 +8,8 @@ import pytest
 from django_pgqueue.jobs import kill
 from django_pgqueue.models import Job
 from django_pgqueue.schedules.enqueuer import fire_due
-from tests.support.schedule_command import schedule
 from tests.support.schedules import START, make
+from tests.support.schedules_command import schedule
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -34,7 +34,7 @@ def test_list_is_told_to_programs(queue):
     make("a", cron="@daily", timezone="Asia/Tokyo", args=["secret"], next_at=dt.datetime(2026, 3, 1, 15, tzinfo=dt.UTC))
     fire_due(queue, now=dt.datetime(2026, 3, 1, 15, tzinfo=dt.UTC))
     kill([Job.objects.get().id], by="eve")
-    [told] = json.loads(schedule("list", "a", "--format", "json"))
+    [told] = json.loads(schedule("list", "a", "--json"))
     assert told["next"][:2] == ["2026-03-03 00:00:00+09:00", "2026-03-04 00:00:00+09:00"]
     assert (told["last_outcome"], told["last_reason"], told["last_at"]) == (
         "dead",

@@ -10,7 +10,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
 from django.utils.translation import override
 
-from django_pgqueue.cli.arguments import check_database
+from django_pgqueue.cli.arguments import add_json, check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.doctor import ALL_LOOKS, NOT_LOOKED_AT, Finding, Level, findings
@@ -30,7 +30,7 @@ class Command(BaseCommand):
     requires_system_checks = ["pgqueue"]
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--json", action="store_true", help="print JSON")
+        add_json(parser)
         parser.add_argument(
             "--fail-level",
             choices=[level.value for level in Level],

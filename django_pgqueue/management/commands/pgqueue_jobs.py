@@ -63,7 +63,7 @@ class Command(BaseCommand):
 
     def _list(self, options: dict[str, Any]) -> None:
         rows, after = listed(options)
-        if options["format"] == "json":
+        if options["json"]:
             self._print_json({"jobs": rows, "after": after})
             return
         self.stdout.write(table(rows) if rows else "No job matches.")
@@ -76,7 +76,7 @@ class Command(BaseCommand):
         if job is None:
             raise CommandError(f"There is no job {options['id']}: it was never there, or is not kept any more.")
         story = explanation_of(job, options["database"])
-        if options["format"] == "json":
+        if options["json"]:
             self._print_json(story)
         else:
             self.stdout.write("\n".join(map(plain, text_of(story))))

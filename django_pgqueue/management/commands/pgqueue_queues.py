@@ -8,7 +8,15 @@ from django.db import Error, transaction
 from django.utils.translation import override
 
 from django_pgqueue import queues
-from django_pgqueue.cli.arguments import age, check_database, check_seen, instant, number_or_none, rate_or_none
+from django_pgqueue.cli.arguments import (
+    add_json,
+    age,
+    check_database,
+    check_seen,
+    instant,
+    number_or_none,
+    rate_or_none,
+)
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidLimit
 from django_pgqueue.insights.bounded import TookTooLong, bounded
@@ -28,7 +36,7 @@ class Command(BaseCommand):
             "list", help="how many jobs queues have, who has paused them, how they are limited"
         )
         listing.add_argument("names", nargs="*", metavar="NAME", help="default: all")
-        listing.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+        add_json(listing)
         pause = actions.add_parser("pause", help="let no worker start jobs of these queues; what runs goes on")
         add_pause(pause)
         resume = actions.add_parser("resume", help="let workers start jobs of these queues again")
@@ -58,7 +66,7 @@ class Command(BaseCommand):
         with bounded(alias):
             found = lines_of(sorted(set(options["names"])) or names(alias), alias)
         known = [line for line in found if line.is_known]
-        if options["format"] == "json":
+        if options["json"]:
             self.stdout.write(json.dumps([as_json(line) for line in known], cls=DjangoJSONEncoder, indent=2))
         else:
             self.stdout.write(table(known) if known else "There are no queues yet.")

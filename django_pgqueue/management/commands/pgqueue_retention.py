@@ -8,7 +8,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
 from django.utils.translation import override
 
-from django_pgqueue.cli.arguments import check_database
+from django_pgqueue.cli.arguments import add_json, check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection, QueueConnection
 from django_pgqueue.insights.retention import as_json, state_of, text_of
@@ -26,8 +26,14 @@ class Command(BaseCommand):
     help = HELP
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--run", action="store_true", help="do a pass now, as workers do by themselves, then show")
-        parser.add_argument("--json", action="store_true", help="print JSON")
+        parser.add_argument(
+            "action",
+            nargs="?",
+            choices=("show", "run"),
+            default="show",
+            help="show, or do a pass now, as workers do by themselves, and then show; default: show",
+        )
+        add_json(parser)
         parser.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['MAINTENANCE_DATABASE']")
 
     @override("en")
@@ -35,7 +41,7 @@ class Command(BaseCommand):
         alias = options["database"] or conf.maintenance_database
         try:
             check_database(alias)
-            is_blocked = options["run"] and self._run(alias)
+            is_blocked = options["action"] == "run" and self._run(alias)
             state = state_of(alias)
         except (Error, psycopg.Error) as error:  # the driver's own, where partitions are made and dropped
             raise CommandError(str(error).strip()) from error

@@ -32,7 +32,7 @@ def test_list_is_a_table_and_pages_go_on_behind_the_last(queue):
 
 def test_list_as_json_tells_the_error_and_no_arguments():
     [job_id] = dead()
-    answer = json.loads(jobs("list", "--status", "dead", "--format", "json"))
+    answer = json.loads(jobs("list", "--status", "dead", "--json"))
     [row] = answer["jobs"]
     assert (row["id"], row["status"], row["reason"], row["error"]) == (job_id, "dead", "killed", "killed by eve")
     assert answer["after"] is None
@@ -45,7 +45,7 @@ def test_list_shows_live_jobs_or_dead_or_finished_ones(sql):
     finished = finish(sql)
 
     def listed(*words):
-        return [row["id"] for row in json.loads(jobs("list", "--format", "json", *words))["jobs"]]
+        return [row["id"] for row in json.loads(jobs("list", "--json", *words))["jobs"]]
 
     assert listed() == [live, later]
     assert listed("--status", "scheduled") == [later]
@@ -67,7 +67,7 @@ def test_names_do_nothing_to_the_terminal():
 
 def test_show_tells_why_a_job_is_where_it_is_and_what_to_type():
     def why(job_id):
-        return json.loads(jobs("show", job_id, "--format", "json"))["why"]
+        return json.loads(jobs("show", job_id, "--json"))["why"]
 
     assert "Start one: manage.py pgqueue_worker\n" in why(app.noop.enqueue().id)
     later = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
@@ -93,12 +93,12 @@ def test_show_leaves_out_what_is_sensitive_wherever_it_stands():
     Job.objects.filter(pk=job_id).update(
         errors=[{"kind": "failed", "error": "ValueError", "message": "not open-sesame", "attempt": 1}]
     )
-    for words in ((), ("--format", "json")):
+    for words in ((), ("--json",)):
         shown = jobs("show", job_id, *words)
         assert "sesame" not in shown
         assert "ann" in shown
         assert "not [redacted]" in shown
-    assert "sesame" not in jobs("list") + jobs("list", "--format", "json")
+    assert "sesame" not in jobs("list") + jobs("list", "--json")
 
 
 def test_show_says_that_a_job_is_not_there():

@@ -40,7 +40,7 @@ def test_list_tells_how_queues_stand(queue, monkeypatch):
 def test_list_as_json(transactional_db):
     queues.pause("mail", by="ann", reason="x")
     queues.limit("mail", rate=5)
-    [mail] = json.loads(run("list", "mail", "--format", "json"))
+    [mail] = json.loads(run("list", "mail", "--json"))
     assert (mail["name"], mail["queued"], mail["is_paused"], mail["paused_by"]) == ("mail", 0, True, "ann")
     assert (mail["rate_limit"], mail["rate_period_seconds"], mail["rate_burst"]) == (5, 1.0, 1)
 
@@ -99,7 +99,7 @@ def test_words_that_cannot_work_change_nothing(transactional_db, words, message)
 
 
 def numbers() -> dict[str, tuple]:
-    found = json.loads(run("list", "--format", "json"))
+    found = json.loads(run("list", "--json"))
     return {one["name"]: (one["queued"], one["running"], one["limited"], one["at_least"]) for one in found}
 
 

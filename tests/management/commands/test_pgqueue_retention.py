@@ -30,7 +30,7 @@ def test_run_does_a_pass_and_shows_what_is_left(queue, sql, today, old_partition
     ahead = f"pgqueue_finished_jobs_{today + dt.timedelta(7):%Y%m%d}"
     sql(f"DROP TABLE {ahead}")
     out = StringIO()
-    call_command("pgqueue_retention", "--run", stdout=StringIO(), stderr=out)
+    call_command("pgqueue_retention", "run", stdout=StringIO(), stderr=out)
     assert out.getvalue() == (
         "Partitions: 1 made, 1 dropped. Removed: 2 finished jobs whose own time is over, 0 of the default partition, "
         "3 dead jobs, 2 rows of counts.\n"
@@ -44,7 +44,7 @@ def test_server_that_refuses_a_pass_is_quoted(queue, sql, old_partition, monkeyp
     """As a standby does, or an old primary after a failover. The pass has a connection of its own."""
     with monkeypatch.context() as patch, pytest.raises(CommandError, match="in a read-only transaction"):
         patch.setitem(connection.settings_dict["OPTIONS"], "options", "-c default_transaction_read_only=on")
-        run("--run")
+        run("run")
     assert sql("SELECT to_regclass(%s) IS NOT NULL", old_partition) == [(True,)]
 
 
@@ -56,10 +56,10 @@ def test_run_names_who_is_in_the_way(queue, sql, old_partition, other_queue):
     named = f"In the way: process {pid} (pgqueue other test) has read finished jobs in a transaction that is still open"
     eventually(lambda: named in run())
     with pytest.raises(CommandError, match=r"Another session blocks the maintenance of partitions\. Workers try again"):
-        run("--run")
+        run("run")
     assert sql("SELECT to_regclass(%s) IS NOT NULL", old_partition) == [(True,)]
     reader.execute("ROLLBACK")
-    assert "In the way" not in run("--run")
+    assert "In the way" not in run("run")
 
 
 def test_role_that_owns_nothing_may_look_and_is_told_that_it_may_not_run(sql, today):
@@ -70,7 +70,7 @@ def test_role_that_owns_nothing_may_look_and_is_told_that_it_may_not_run(sql, to
     try:
         assert row_of(run(), today).endswith("stays")
         with pytest.raises(CommandError, match=r"The role of 'default' may not do that.*MAINTENANCE_DATABASE"):
-            run("--run")
+            run("run")
     finally:
         sql("RESET ROLE")
         sql("DROP OWNED BY pgqueue_lesser")

@@ -1,4 +1,4 @@
-"""manage.py pgqueue_schedule, as tests type it."""
+"""manage.py pgqueue_schedules, as tests type it."""
 
 import io
 
@@ -7,5 +7,5 @@ from django.core.management import call_command
 
 def schedule(*arguments: object) -> str:
     out = io.StringIO()
-    call_command("pgqueue_schedule", *map(str, arguments), stdout=out)
+    call_command("pgqueue_schedules", *map(str, arguments), stdout=out)
     return out.getvalue()

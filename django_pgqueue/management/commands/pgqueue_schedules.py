@@ -7,7 +7,7 @@ from django.db import Error, transaction
 from django.utils.translation import override
 
 from django_pgqueue import schedules
-from django_pgqueue.cli.arguments import check_database
+from django_pgqueue.cli.arguments import add_json, check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.insights.formatting import plain, user
@@ -24,7 +24,7 @@ class Command(BaseCommand):
         actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
         listing = actions.add_parser("list", help="when they run next, and what became of the last job")
         listing.add_argument("names", nargs="*", metavar="NAME", help="default: all")
-        listing.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+        add_json(listing)
         for action, meaning in (
             ("run", "enqueue a job of each now, besides those of its ticks"),
             ("pause", "let them miss their ticks until they are resumed"),
@@ -66,7 +66,7 @@ class Command(BaseCommand):
         known = Schedule.objects.using(options["database"])
         found = list(known.filter(name__in=options["names"]) if options["names"] else known.all())
         last = outcomes(found, options["database"])
-        if options["format"] == "json":
+        if options["json"]:
             self.stdout.write(json.dumps([as_json(one, last.get(one.id)) for one in found], indent=2))
         else:
             texts = ["\n  ".join([plain(one.name), *described(one, last.get(one.id))]) for one in found]
@@ -77,7 +77,7 @@ class Command(BaseCommand):
         skipped = [name for name in options["names"] if name not in done]
         there = set(Schedule.objects.using(options["database"]).filter(name__in=skipped).values_list("name", flat=True))
         if unknown := [name for name in skipped if name not in there]:
-            raise CommandError(f"There is no schedule {_listed(unknown)}. See: manage.py pgqueue_schedule list")
+            raise CommandError(f"There is no schedule {_listed(unknown)}. See: manage.py pgqueue_schedules list")
         if skipped:
             raise CommandError(
                 f"Left alone: {_listed(skipped)}. They are {options['action']}d already, "

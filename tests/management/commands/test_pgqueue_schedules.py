@@ -1,4 +1,4 @@
-"""manage.py pgqueue_schedule: schedules are listed, paused and run."""
+"""manage.py pgqueue_schedules: schedules are listed, paused and run."""
 
 import datetime as dt
 
@@ -7,8 +7,8 @@ from django.core.management import CommandError
 
 from django_pgqueue.models import Job, Schedule
 from django_pgqueue.schedules.enqueuer import fire_due
-from tests.support.schedule_command import schedule
 from tests.support.schedules import HOUR, RECORD, START, make
+from tests.support.schedules_command import schedule
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
