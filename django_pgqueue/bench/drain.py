@@ -84,7 +84,7 @@ class WorkerCommand:
     def _brief(self, load: Load) -> None:
         """Tell it what to do. Its stdin stays open: when that ends, the bench is gone, and so it ends too."""
         options = {
-            "queues": QUEUE,
+            "queue": [QUEUE],
             "processes": load.processes,
             "concurrency": load.concurrency,
             "shutdown_timeout": self._shutdown_timeout_seconds,

@@ -97,7 +97,7 @@ def check_rivals(alias: str) -> None:
     if rivals:
         raise BenchFailed(
             f"Workers that serve all queues would take the bench's jobs: {', '.join(map(str, rivals))}. Stop them, or "
-            "start them with --queues and the names of their queues. A worker that was killed counts until its lease "
+            "start them with --queue and the names of their queues. A worker that was killed counts until its lease "
             "has run out."
         )
 

@@ -36,7 +36,9 @@ T = TypeVar("T")
 
 NONE = "none"  # removes a limit
 
-LONGEST_PAUSE = 3600  # seconds
+UNIT_SECONDS = UNITS | {"ms": 0.001}
+
+NAME_IN_LIST = re.compile(r"""\s*(?:"((?:[^"]|"")*)"|([^,]*?))\s*(?:,|\Z)""")
 
 REASONS = tuple(reason.value for reason in Reason)
 
@@ -54,25 +56,49 @@ def number_type(lowest: int, highest: int, problem: Callable[[str], str]) -> Cal
 
 job_id = number_type(1, 2**63 - 1, lambda text: f"no job has the id {text}: ids are 1 to {2**63 - 1}")
 limit = number_type(1, 10_000, lambda text: f"1 to 10000 jobs are listed at once, not {text}")
-minutes = number_type(1, 1440, lambda text: f"it looks back 1 to 1440 minutes, not {text}")
 
 
-def pause(text: str) -> float:
-    """Return a number of seconds between two looks, 1 to 3,600."""
-    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text, re.ASCII) or not 1 <= float(text) <= LONGEST_PAUSE:
-        raise argparse.ArgumentTypeError(f"the pause is 1 to {LONGEST_PAUSE} seconds, not {text}")
-    return float(text)
+def duration(text: str) -> dt.timedelta:
+    """Return a duration such as ``90``, ``90s``, ``15m``, ``2h``, ``7d``, ``1.5w`` or ``20ms``, of 100 years at most.
 
-
-def age(text: str) -> dt.timedelta:
-    """Return a duration such as ``90s``, ``15m``, ``2h``, ``7d`` or ``1.5w``, of 100 years at most."""
-    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([smhdw])", text, re.ASCII)
-    seconds = float(match[1]) * UNITS[match[2]] if match else -1.0
+    A number alone is seconds.
+    """
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)(ms|[smhdw])?", text, re.ASCII)
+    seconds = float(match[1]) * UNIT_SECONDS[match[2] or "s"] if match else -1.0
     if not 0 <= seconds <= LONGEST_DELAY.total_seconds():
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no duration: write a number and s, m, h, d or w, as in 90s; {LONGEST_DELAY.days}d at most"
+            f"{text!r} is no duration: write seconds, or a number and ms, s, m, h, d or w, as in 90, 90s or 15m; "
+            f"{LONGEST_DELAY.days}d at most"
         )
     return dt.timedelta(seconds=seconds)
+
+
+def seconds(text: str) -> float:
+    """Return a duration in seconds."""
+    return duration(text).total_seconds()
+
+
+def seconds_type(lowest: float, highest: float, problem: Callable[[str], str]) -> Callable[[str], float]:
+    """Return the type of a duration from ``lowest`` to ``highest`` seconds; ``problem`` is said of others."""
+
+    def bounded(text: str) -> float:
+        if not lowest <= seconds(text) <= highest:
+            raise argparse.ArgumentTypeError(problem(text))
+        return seconds(text)
+
+    return bounded
+
+
+pause = seconds_type(1, 3600, lambda text: f"the pause is 1s to 1h, not {text}")
+since = seconds_type(60, 86400, lambda text: f"it looks back 1m to 1d, not {text}")
+
+
+def queue_names(text: str) -> list[str]:
+    """Return comma-separated names, at least one; one with a comma in it stands in double quotes, as ``"a,b",c``."""
+    found = [name.replace('""', '"') if name else bare for name, bare in NAME_IN_LIST.findall(text)]
+    if not (names := [name for name in found if name]):
+        raise argparse.ArgumentTypeError(f"it names no queue: {text!r}")
+    return names
 
 
 def number_or_none(text: str) -> int | None:
@@ -95,7 +121,7 @@ def rate_or_none(text: str) -> Rate | None:
     number, _, period = text.partition("/")
     if not re.fullmatch(r"\d{1,7}", number, re.ASCII) or not period:
         raise argparse.ArgumentTypeError(f"{text!r} is no rate: write it as in 100/s, 60/m or 5/10s, or none")
-    return Rate(int(number), age(period if period[0].isdigit() else f"1{period}"))
+    return Rate(int(number), duration(period if period[0].isdigit() else f"1{period}"))
 
 
 def instant(text: str) -> dt.datetime:
@@ -136,19 +162,27 @@ class Bounds(NamedTuple):
 
 
 def out_of_bounds(options: Mapping[str, Any], bounds: Mapping[str, Bounds]) -> list[str]:
-    """Return a sentence for each option, by its name in Python, whose number cannot work."""
+    """Return a sentence for each option, by its name in Python, whose number cannot work; None is none."""
     return [
         f"--{name.replace('_', '-')} must be {words}, not {options[name]}."
         for name, (words, lowest, highest) in bounds.items()
-        if not lowest <= options[name] <= highest
+        if options[name] is not None and not lowest <= options[name] <= highest
     ]
 
 
 # Arguments
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
+def add_queue(parser: argparse._ActionsContainer, words: str) -> None:
+    """Add ``--queue``, whose value is a list of names; empty where it is left out."""
+    parser.add_argument(
+        "--queue", action="extend", type=queue_names, default=[], metavar="NAME",
+        help=f"{words}; comma-separated, and may be repeated",
+    )  # fmt: skip
+
+
+def add_json(parser: argparse._ActionsContainer, words: str = "print JSON") -> None:
+    parser.add_argument("--json", action="store_true", help=words)
 
 
 def add_enqueue(parser: argparse.ArgumentParser) -> None:
@@ -163,14 +197,14 @@ def add_enqueue(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--queue", help="1 to 128 characters")
     parser.add_argument("--priority", type=int, metavar="N", help="-100 to 100; larger runs sooner")
     parser.add_argument("--max-attempts", type=int, metavar="N", help="1 to 32767")
-    parser.add_argument("--timeout", type=age, metavar="AGE", help="for one attempt, as in 90s or 15m")
+    parser.add_argument("--timeout", type=duration, metavar="DURATION", help="for one attempt, as in 90s or 15m")
     due = parser.add_mutually_exclusive_group()
     due.add_argument("--run-at", type=instant, metavar="TIME", help="earliest start, as in 2031-05-01T09:00")
-    due.add_argument("--delay", type=age, dest="run_at", metavar="AGE", help="the same, from now: 15m, 2h, 7d")
-    parser.add_argument("--expires", type=age, metavar="AGE", help="not started later than that after it is due")
+    due.add_argument("--delay", type=duration, dest="run_at", metavar="DURATION", help="the same, from now: 15m, 2h")
+    parser.add_argument("--expires", type=duration, metavar="DURATION", help="not started later after it is due")
     parser.add_argument("--unique-key", metavar="KEY", help="of live jobs with this key there is one")
     parser.add_argument("--unique-scope", choices=[Scope.LIVE.value, Scope.START.value], help="how long it is held")
-    parser.add_argument("--unique-for", type=age, metavar="AGE", help="for so long after success too")
+    parser.add_argument("--unique-for", type=duration, metavar="DURATION", help="for so long after success too")
     parser.add_argument("--on-conflict", choices=[one.value for one in OnConflict], help="with the one that has it")
     parser.add_argument("--concurrency-key", metavar="KEY", help="of jobs with this key few run at once")
     parser.add_argument("--concurrency-limit", type=int, metavar="N", help="how many; 1 to 1000")
@@ -192,10 +226,13 @@ def add_everywhere(parser: argparse.ArgumentParser, call: Callable[..., None], a
 
 
 def _add_filter(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--queue", action="append", metavar="NAME", help="of this queue; may be repeated")
+    add_queue(parser, "of these queues")
     parser.add_argument("--task", action="append", metavar="NAME", help="of this task; may be repeated")
     parser.add_argument(
-        "--older-than", type=age, metavar="AGE", help="enqueued, died or finished so long ago: 90s, 15m, 2h, 7d"
+        "--older-than",
+        type=duration,
+        metavar="DURATION",
+        help="enqueued, died or finished so long ago: 90s, 15m, 2h, 7d",
     )
     parser.add_argument(
         "--error", metavar="CLASS", help="whose last error is of this class, with its module or without"

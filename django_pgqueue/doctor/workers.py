@@ -52,7 +52,7 @@ def unserved(view: View) -> Iterator[Finding]:
             len(lost),
         )
         % {"number": len(lost), "queues": named(told)},
-        remedy=_("Start a worker whose --queues names them, or none; or move the jobs to a queue that is served."),
+        remedy=_("Start a worker whose --queue names them, or none; or move the jobs to a queue that is served."),
         facts={"queues": [queue.name for queue in lost]},
     )
 

@@ -51,6 +51,11 @@ def rate(number: int, period_seconds: float) -> str:
     return f"{number}/{unit}" if length == 1 else f"{number}/{length:.10g}{unit}"
 
 
+def list_item(name: str) -> str:
+    """Return a name as one of a comma-separated list on the command line."""
+    return '"{}"'.format(name.replace('"', '""')) if "," in name or name.startswith('"') else name
+
+
 # Times and durations
 
 

@@ -13,7 +13,7 @@ from django.utils.translation import ngettext
 from django_pgqueue import registry
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
-from django_pgqueue.insights.formatting import Ref, Sentence, at_most, duration, job, named, say
+from django_pgqueue.insights.formatting import Ref, Sentence, at_most, duration, job, list_item, named, say
 from django_pgqueue.insights.overview import PAUSED, limits_of, living_workers
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.models import Job, Queue, Worker
@@ -159,7 +159,10 @@ def unserved(queue: str, pool: WorkerSummary) -> Iterator[Sentence]:
             _("No worker is alive, so nothing starts."), remedy=_("Start one:"), command="manage.py pgqueue_worker"
         )
         return
-    remedy = {"remedy": _("Start one:"), "command": f"manage.py pgqueue_worker {shlex.quote(f'--queues={queue}')}"}
+    remedy = {
+        "remedy": _("Start one:"),
+        "command": f"manage.py pgqueue_worker {shlex.quote(f'--queue={list_item(queue)}')}",
+    }
     if pool.leaving:
         workers = [worker_ref(worker) for worker in pool.leaving[:MOST_NAMED]]
         yield say(

@@ -10,7 +10,7 @@ EXCEPT = "-"  # begins what is not to be served
 
 
 class QueueSelector:
-    """Queues as ``--queues`` selects them.
+    """Queues as ``--queue`` selects them.
 
     Args:
         wanted: names and patterns, served in strict order; what one pattern matches takes turns. Empty means all.

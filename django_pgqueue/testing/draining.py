@@ -43,7 +43,7 @@ def run_jobs(
     """Run the jobs that are due, and those that they enqueue, on the test's own connection.
 
     Args:
-        queue: only those of this queue, or of these; names, patterns and exclusions as ``--queues`` of the worker
+        queue: only those of this queue, or of these; names, patterns and exclusions as ``--queue`` of the worker
             takes them, served in strict order.
         task: only those of this task, or of these; tasks or their names.
         limit: how many runs to make, 1 or more; what is left is left. None: all there are, and more than 1,000 beyond

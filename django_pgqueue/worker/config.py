@@ -15,18 +15,18 @@ class WorkerConfig:
     queues: tuple[str, ...] = ()  # served in this order, as ``QueueSelector`` takes them; empty means all
     processes: int = 1
     concurrency: int = 8  # jobs at once in each process
-    max_jobs: int = 0  # number of finished jobs after which a process is replaced, about; 0: never
-    max_memory_mb: int = 0  # resident memory in MiB above which a process is replaced; 0: never
+    max_jobs: int | None = None  # number of finished jobs after which a process is replaced, about; None: never
+    max_memory_mb: int | None = None  # resident memory in MiB above which a process is replaced; None: never
     drain: bool = False  # end when nothing is left to do
     shutdown_timeout_seconds: float = 25.0  # for which running jobs may go on after SIGTERM
     listen: bool = True  # without LISTEN, or behind a pooler, workers poll
     name: str = ""  # shown beside host and pid
     verbosity: int = 1  # Django's; what the children log
-    health_port: int = 0  # where to answer probes over HTTP; 0: nowhere
+    health_port: int | None = None  # where to answer probes over HTTP; None: nowhere
     health_host: str = "127.0.0.1"
     health_file: str = ""  # rewritten once a second while the command is alive; empty: none
-    health_max_age: float = 0.0  # maximum wait in seconds of a job that could run, for a ready command; 0: any
-    metrics_port: int = 0  # where to answer with metrics; 0: nowhere
+    health_max_age: float | None = None  # maximum wait in seconds of a due job, for a ready command; None: any
+    metrics_port: int | None = None  # where to answer with metrics; None: nowhere
     metrics_host: str = "127.0.0.1"
 
     @property

@@ -49,7 +49,7 @@ class HealthFacts:
     processes: tuple[ProcessFacts, ...]
     oldest_seconds: float = 0.0  # for which the oldest job has waited that could run
     unasked_seconds: float = 0.0  # since the database has said so
-    max_age_seconds: float = 0.0  # that the oldest may have; 0: any
+    max_age_seconds: float | None = None  # that the oldest may have; None: any
     stuck_seconds: float = STUCK_SECONDS
 
     @property

@@ -185,7 +185,7 @@ class Supervisor:
         pages: dict[Address, dict[str, Page]] = defaultdict(dict)
         if self.plan.health_port:
             pages[self.plan.health_host, self.plan.health_port] |= self._probes.pages
-        if metrics:
+        if metrics and self.plan.metrics_port:
             pages[self.plan.metrics_host, self.plan.metrics_port]["/metrics"] = metrics
         return pages
 

@@ -21,7 +21,7 @@ def dead(live_server) -> list[int]:
 
 def test_bulk_action_is_stopped_by_its_button(dead, tab_of, staff_with, start_worker, expect):
     user = staff_with("view_deadjob", "view_bulkaction", "retry_deadjob", "stop_bulkaction")
-    start_worker("--queues", "aside", "--concurrency", "1").wait_until_ready()
+    start_worker("--queue", "aside", "--concurrency", "1").wait_until_ready()
     tab = tab_of(user)
     page = tab.open(f"{APP}deadjob/retry/matching/?queue=mail")
     page.get_by_label("Jobs a second").fill("2")

@@ -112,7 +112,7 @@ class Soak:
 
     def _stream(self) -> None:
         """Let jobs come due by the thousand, and kill the processes of the only command there is; run what came due."""
-        command = self._command(0, STREAM_PROCESSES, "--queues=stream")
+        command = self._command(0, STREAM_PROCESSES, "--queue=stream")
         producer = self._python("tests.chaos.stream", "stream", seconds=self.plan.stream_seconds)
         try:
             command.start()

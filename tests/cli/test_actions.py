@@ -11,7 +11,7 @@ from django.db import OperationalError
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.cli import actions
-from django_pgqueue.jobs.actions import ACTIONS
+from django_pgqueue.jobs.actions import ACTIONS, PRIORITY, QUEUE
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.models import DeadJob, FinishedJob, Job
@@ -35,7 +35,7 @@ def test_kill_says_what_became_of_each_job(queue):
 
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: f"{action.name} {action.source.name}")
 def test_each_action_is_a_subcommand_named_as_in_python(action):
-    words = ["--to", action.param.lowest] if action.param else []
+    words = {QUEUE: ["--to", "new"], PRIORITY: [-5], None: []}[action.param]
     finished = ["--finished"] if action.source is Source.FINISHED else []
     assert jobs(action.name.replace("_", "-"), *words, *finished, "--all", "--dry-run") == "0 jobs match.\n"
 

@@ -1,7 +1,9 @@
 """Options of commands: values and their errors, the job that pgqueue_jobs enqueues, and the wait for a database."""
 
+import argparse
 import datetime as dt
 import io
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -66,8 +68,14 @@ def test_enqueue_takes_concurrency_and_fair_keys():
         (["tests.app.tasks.noop", "--kwargs", "[]"], "argument --kwargs: it must be a JSON object of names and values"),
         (["tests.app.tasks.noop", "--priority", "101"], "priority is a whole number from -100 to 100, not 101"),
         (["tests.app.tasks.noop", "--priority", "high"], "argument --priority: invalid int value: 'high'"),
-        (["tests.app.tasks.noop", "--delay", "2"], "argument --delay: '2' is no duration: write a number and s, m, h"),
-        (["tests.app.tasks.noop", "--delay", "36501d"], "'36501d' is no duration: write a number and s, m, h, d or w"),
+        (
+            ["tests.app.tasks.noop", "--delay", "2y"],
+            "argument --delay: '2y' is no duration: write seconds, or a number",
+        ),
+        (
+            ["tests.app.tasks.noop", "--delay", "36501d"],
+            "'36501d' is no duration: write seconds, or a number and ms, s, m, h, d or w",
+        ),
         (["tests.app.tasks.noop", "--run-at", "2031-13-01"], "argument --run-at: '2031-13-01' is no time: write it as"),
         (["tests.app.tasks.noop", "--run-at", "9999-13-01T00:00", "--delay", "1s"], "is no time"),
         (["tests.app.tasks.noop", "--queue", ""], "queue is a name of 1 to 128 characters, not ''"),
@@ -111,6 +119,57 @@ def test_what_cannot_be_done_is_named_with_what_is_wanted(words, complaint):
     job_id = app.noop.enqueue().id
     assert complaint in refused(*words)
     assert ids_of(Job) == [job_id]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("25", 25),
+        ("25s", 25),
+        ("1.5", 1.5),
+        ("20ms", 0.02),
+        ("15m", 900),
+        ("2h", 7200),
+        ("7d", 604_800),
+        ("1w", 604_800),
+    ],
+)
+def test_durations_are_seconds_or_have_a_unit(text, seconds):
+    assert arguments.seconds(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1y", "1 m", "m", "1e3", "nan", "36501d"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="is no duration"):
+        arguments.seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a", ["a"]),
+        ("a, b ,,c", ["a", "b", "c"]),
+        ('"a,b",c', ["a,b", "c"]),
+        ('" a"', [" a"]),
+        ('"a""b,",-x*', ['a"b,', "-x*"]),
+        ('a"b', ['a"b']),
+    ],
+)
+def test_queues_are_named_in_a_list_with_quotes_where_need_be(text, names):
+    assert arguments.queue_names(text) == names
+
+
+@pytest.mark.parametrize("text", ["", " , ", '""'])
+def test_list_that_names_no_queue_is_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="it names no queue"):
+        arguments.queue_names(text)
+
+
+def test_queues_may_be_listed_and_the_option_repeated():
+    ids = [app.noop.using(queue=queue).enqueue().id for queue in ("a", "b", "c", "d")]
+    assert [row["id"] for row in json.loads(jobs("list", "--queue", "a,b", "--queue", "c", "--json"))["jobs"]] == ids[
+        :3
+    ]
 
 
 @pytest.mark.parametrize("text", ["100/s", "60/m", "5/10s", "1000/h", "3/1.5s", "7/2d", "1/w", "90/90s"])

@@ -26,9 +26,11 @@ def test_queued_job_says_that_no_worker_serves_its_queue_and_what_is_served(work
     worker("mail", "-default")
     worker("x*")
     assert "No worker that is alive serves the queue 'default'. What is served: mail,-default; x*." in told(job_id)
-    assert "Start one: manage.py pgqueue_worker --queues=default" in told(job_id)
+    assert "Start one: manage.py pgqueue_worker --queue=default" in told(job_id)
     spaced = app.noop.using(queue="a b").enqueue().id
-    assert "Start one: manage.py pgqueue_worker '--queues=a b'" in told(spaced)
+    assert "Start one: manage.py pgqueue_worker '--queue=a b'" in told(spaced)
+    listed = app.noop.using(queue='a,"b').enqueue().id
+    assert """Start one: manage.py pgqueue_worker '--queue="a,""b"'""" in told(listed)
 
 
 def test_queued_job_says_that_the_workers_of_its_queue_are_leaving(worker):

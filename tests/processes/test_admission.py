@@ -63,7 +63,7 @@ def test_waiting_jobs_are_found_though_they_are_not_announced(start_worker, sett
 def test_job_of_a_queue_that_others_serve_is_let_in_and_they_are_told(start_worker):
     """Neither looks for jobs by itself: each is told by the process that has let the next one in."""
     for queue in ("one", "two"):
-        start_worker("--queues", queue, **PATIENT).wait_until_ready()
+        start_worker("--queue", queue, **PATIENT).wait_until_ready()
     for number in range(6):
         queue = ("one", "two")[number % 2]
         app.record.using(queue=queue, concurrency_key="k").enqueue(queue)

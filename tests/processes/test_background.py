@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-ASIDE = ("--queues", "aside", "--concurrency", "1")  # so that what is retried stays where it can be counted
+ASIDE = ("--queue", "aside", "--concurrency", "1")  # so that what is retried stays where it can be counted
 
 
 def bury(queue, number: int) -> list[int]:

@@ -104,7 +104,7 @@ def test_command_that_loses_its_session_alone_is_not_taken_for_gone(start_worker
     ids = enqueue_many(app.sleep, [(600,)] * 5)
     sleeper = start_worker("--concurrency", "5", "--shutdown-timeout", "0").wait_until_ready()
     eventually(lambda: len(started()) == 5)
-    other = start_worker("--queues", "none", **hasty).wait_until_ready()
+    other = start_worker("--queue", "none", **hasty).wait_until_ready()
     [child] = sleeper.children()
     [(before,)] = sql("SELECT max(heartbeat_at) FROM pgqueue_workers WHERE pid = %s", child)
     session, another = 0, "SELECT session_pid FROM pgqueue_workers WHERE pid = %s AND session_pid NOT IN (0, %s)"
@@ -211,7 +211,7 @@ def test_connections_of_handlers_may_die_between_jobs(start_worker, sql):
 
 def test_claimed_rows_that_no_process_knows_are_released(start_worker, sql):
     """As after a COMMIT whose answer was lost: the row runs for this process, which has never seen it."""
-    start_worker("--queues", "none", LEASE_SECONDS="3").wait_until_ready()
+    start_worker("--queue", "none", LEASE_SECONDS="3").wait_until_ready()
     [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
     app.noop.enqueue()
     sql(

@@ -103,7 +103,7 @@ def test_worker_is_unready_but_alive_while_its_database_is_away(probed, outage):
 def test_worker_is_unready_while_it_does_not_do_its_work_and_alive_to_the_end(probed, sql):
     """A job waits for a slot that another has taken; the process is frozen; the command is told to stop."""
     app.sleep.using(queue="a", priority=1).enqueue(600)
-    probed = probed("--queues", "a", "--concurrency", "1", "--health-max-age", "600", "--shutdown-timeout", "600")
+    probed = probed("--queue", "a", "--concurrency", "1", "--health-max-age", "600", "--shutdown-timeout", "600")
     probed.wait_until_ready()
     eventually(lambda: sql("SELECT status FROM pgqueue_jobs") == [("running",)])
     overdue = {"run_at": timezone.now() - dt.timedelta(minutes=20)}

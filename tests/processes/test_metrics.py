@@ -120,7 +120,7 @@ def test_tables_are_told_by_the_clock_of_the_database(start_worker, sql):
     Job.objects.create(task="x", queue="left", run_at=timezone.now() - dt.timedelta(hours=1))
     app.noop.using(queue="left", run_at=dt.timedelta(hours=2)).enqueue()
     Queue.objects.create(name="idle", paused_at=timezone.now())
-    scraped = Scraped(start_worker, "--queues", "default")
+    scraped = Scraped(start_worker, "--queue", "default")
     age = "SELECT extract(epoch FROM statement_timestamp() - min(run_at))::float FROM pgqueue_jobs"
     eventually(lambda: scraped.scrape().of("pgqueue_workers", queue="left") is not None)
     [(before,)] = sql(age)

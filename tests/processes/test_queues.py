@@ -73,5 +73,5 @@ def test_command_frozen_at_a_limit_keeps_no_worker_from_other_queues_nor_for_eve
 def test_queues_are_noted_by_workers(start_worker):
     app.record.using(queue="mail").enqueue()
     app.record.using(queue="later").enqueue()
-    start_worker("--queues", "mail")
+    start_worker("--queue", "mail")
     eventually(lambda: set(Queue.objects.values_list("name", flat=True)) == {"mail", "later"})

@@ -171,12 +171,12 @@ def test_memory_of_a_process_that_is_gone_is_nothing():
     assert resident_bytes(os.getpid()) > 10 * 2**20
 
 
-@pytest.mark.parametrize("memory", [-1, 1, 31])
+@pytest.mark.parametrize("memory", [0, 31])
 def test_wrong_limits_are_named(memory):
     with pytest.raises(CommandError) as caught:
-        call_command("pgqueue_worker", max_jobs=-1, max_memory=memory)
-    assert "--max-jobs must be 0 (never) or more, not -1." in str(caught.value)
-    assert f"--max-memory must be 0 (never), or 32 MiB or more, not {memory}." in str(caught.value)
+        call_command("pgqueue_worker", max_jobs=0, max_memory=memory)
+    assert "--max-jobs must be 1 or more, not 0." in str(caught.value)
+    assert f"--max-memory must be 32 or more MiB, not {memory}." in str(caught.value)
 
 
 def test_system_that_does_not_tell_memory_is_named(monkeypatch):

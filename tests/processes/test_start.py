@@ -64,5 +64,5 @@ def test_signal_that_comes_when_all_is_over_is_not_said_to_have_come_early(has_b
 
 def test_excluded_queue_without_equals_sign_is_told_how(capsys):
     with pytest.raises(SystemExit):
-        Command().run_from_argv(["manage.py", "pgqueue_worker", "--queues", "-slow"])
-    assert "--queues: expected one argument. To exclude a queue, write --queues=-slow" in capsys.readouterr().err
+        Command().run_from_argv(["manage.py", "pgqueue_worker", "--queue", "-slow"])
+    assert "--queue: expected one argument. To exclude a queue, write --queue=-slow" in capsys.readouterr().err

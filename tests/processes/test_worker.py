@@ -74,7 +74,7 @@ def test_every_kind_of_job_ends_where_it_should(start_worker):
 def test_worker_serves_the_named_queues_only_and_in_their_order(start_worker):
     for queue in ("low", "other", "high"):
         app.record.using(queue=queue).enqueue(queue)
-    assert start_worker("--queues", "high,low", "--concurrency", "1", "--drain").wait() == 0
+    assert start_worker("--queue", "high,low", "--concurrency", "1", "--drain").wait() == 0
     assert list(Mark.objects.order_by("id").values_list("label", flat=True)) == ["high", "low"]
     assert Job.objects.get().queue == "other"
 
@@ -141,7 +141,7 @@ def test_coroutines_run_at_once_with_connections_of_their_own(start_worker, tmp_
 
 
 def test_banner_names_database_queues_and_concurrency(start_worker):
-    worker = start_worker("--queues", "mail,default", "--processes", "2", "--concurrency", "3", "--drain", afresh=True)
+    worker = start_worker("--queue", "mail,default", "--processes", "2", "--concurrency", "3", "--drain", afresh=True)
     assert worker.wait() == 0
     assert f"database default ({connection.settings_dict['NAME']}@" in worker.text()
     assert "queues mail, default, 2 process(es) x 3, LISTEN on" in worker.text()
@@ -150,16 +150,16 @@ def test_banner_names_database_queues_and_concurrency(start_worker):
 
 def test_all_wrong_options_are_named_at_once():
     with pytest.raises(CommandError) as caught:
-        call_command("pgqueue_worker", concurrency=0, processes=0, shutdown_timeout=-1.0, queues=" , ")
+        call_command("pgqueue_worker", concurrency=0, processes=0, shutdown_timeout=-1.0, queue=" , ")
     assert "--concurrency must be 1 to 1000, not 0." in str(caught.value)
     assert "--processes must be 1 to 256, not 0." in str(caught.value)
     assert "--shutdown-timeout must be 0 or more seconds, not -1.0." in str(caught.value)
-    assert "--queues names no queue: ' , '." in str(caught.value)
+    assert "--queue: it names no queue: ' , '." in str(caught.value)
 
 
 def test_queues_that_can_never_be_served_are_refused():
-    with pytest.raises(CommandError, match=r"--queues: 'mail\.slow' is wanted, and excluded by '-mail"):
-        call_command("pgqueue_worker", queues="mail.slow,-mail*")
+    with pytest.raises(CommandError, match=r"--queue: 'mail\.slow' is wanted, and excluded by '-mail"):
+        call_command("pgqueue_worker", queue="mail.slow,-mail*")
 
 
 def test_process_that_may_not_have_children_starts_no_worker(monkeypatch):
@@ -172,7 +172,7 @@ def test_process_that_may_not_have_children_starts_no_worker(monkeypatch):
 def test_patterns_and_exclusions_decide_what_a_worker_takes(start_worker):
     for queue in ("mail", "mail.slow", "post", "x.urgent"):
         app.noop.using(queue=queue).enqueue()
-    assert start_worker("--queues=*.urgent,mail*,-mail.slow", "--drain").wait() == 0
+    assert start_worker("--queue=*.urgent,mail*,-mail.slow", "--drain").wait() == 0
     assert set(Job.objects.values_list("queue", flat=True)) == {"mail.slow", "post"}
 
 
@@ -204,7 +204,7 @@ def test_worker_started_inside_a_test_works_on_the_test_database():
 
 
 def test_worker_processes_are_named_in_the_table(start_worker):
-    worker = start_worker("--processes", "2", "--name", "blue", "--queues", "mail").wait_until_ready()
+    worker = start_worker("--processes", "2", "--name", "blue", "--queue", "mail").wait_until_ready()
     eventually(lambda: len(worker.children()) == 2)
     rows = Worker.objects.all()
     assert {row.name for row in rows} == {"blue"}

@@ -1,7 +1,7 @@
+import argparse
 import contextlib
 import json
 import math
-import re
 import signal
 import sys
 import threading
@@ -14,7 +14,7 @@ from django.db import Error
 
 from django_pgqueue.bench.measure import measure
 from django_pgqueue.bench.report import QUEUE, BenchFailed, BenchReport, Load, Spread
-from django_pgqueue.cli.arguments import check_database
+from django_pgqueue.cli.arguments import add_json, check_database, seconds
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import postgresql
 from django_pgqueue.worker.supervisor import stop_signals
@@ -28,7 +28,7 @@ HELP = f"""
 Measure the queue on your own database: what its bare statements do, what a real worker makes of them, and how soon a
 job on an idle queue is picked up. The jobs do nothing, or sleep. They are on a queue of their own, {QUEUE!r}, and all
 their rows are removed at the end, also after Ctrl-C and SIGTERM. Workers that serve all queues would take these jobs
-without knowing their task, so the bench does not start beside them: stop them, or start them with --queues.
+without knowing their task, so the bench does not start beside them: stop them, or start them with --queue.
 """
 
 
@@ -48,7 +48,7 @@ class Command(BaseCommand):
             help=f"jobs at once in each process; default: {DEFAULTS.concurrency}",
         )
         parser.add_argument(
-            "--sleep-ms", default="0", metavar="LOW-HIGH", help="milliseconds that handlers sleep, as 2-5; default: 0"
+            "--sleep", default="0", metavar="LOW-HIGH", help="how long handlers sleep, as 2ms-5ms or 1s; default: 0"
         )
         parser.add_argument("--async", action="store_true", dest="is_async", help="the handlers are async def")
         parser.add_argument(
@@ -63,7 +63,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--yes", action="store_true", help="run though there are other jobs; they are left alone, but may be slowed"
         )
-        parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON object")
+        add_json(parser, "print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
         load = load_from(options)
@@ -79,7 +79,7 @@ class Command(BaseCommand):
                 sys.exit(128 + (interrupt.args[0] if interrupt.args else signal.SIGINT))
             finally:
                 progress.end()
-        self.stdout.write(json.dumps(asdict(report)) if options["as_json"] else as_text(report))
+        self.stdout.write(json.dumps(asdict(report)) if options["json"] else as_text(report))
 
 
 def load_from(options: dict[str, Any]) -> Load:
@@ -89,9 +89,9 @@ def load_from(options: dict[str, Any]) -> Load:
         for option, (lowest, highest) in BOUNDS.items()
         if not lowest <= options[option] <= highest
     ]
-    sleep_ms = sleep_from(options["sleep_ms"])
+    sleep_ms = sleep_from(options["sleep"])
     if sleep_ms is None:
-        problems.append(f"--sleep-ms must be as 5 or 2-5, up to 60000 milliseconds, not {options['sleep_ms']}.")
+        problems.append(f"--sleep must be as 5ms or 2ms-5ms, 1m at most, not {options['sleep']}.")
     largest = conf.max_payload_bytes - 1024
     if not 0 <= options["payload_bytes"] <= largest:
         problems.append(f"--payload must be 0 to {largest} bytes, not {options['payload_bytes']}.")
@@ -99,15 +99,17 @@ def load_from(options: dict[str, Any]) -> Load:
         problems.append("--history cannot be measured: PGQUEUE['RETENTION_DAYS'] is 0, so nothing is kept.")
     if problems:
         raise CommandError(" ".join(problems))
-    return Load(**{field.name: options[field.name] for field in fields(Load)} | {"sleep_ms": sleep_ms})
+    chosen = options | {"sleep_ms": sleep_ms}
+    return Load(**{field.name: chosen[field.name] for field in fields(Load)})
 
 
 def sleep_from(text: str) -> tuple[float, float] | None:
-    """Return the shortest and the longest sleep; None where the text cannot be one or two of them."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(?:-(\d+(?:\.\d+)?))?", text)
-    if found is None:
+    """Return the shortest and the longest sleep, in milliseconds; None where the text is not one or two of them."""
+    first, _, second = text.partition("-")
+    try:
+        low, high = (seconds(one) * 1000 for one in (first, second or first))
+    except argparse.ArgumentTypeError:
         return None
-    low, high = float(found[1]), float(found[2] or found[1])
     return (low, high) if low <= high <= LONGEST_SLEEP_MS else None
 
 

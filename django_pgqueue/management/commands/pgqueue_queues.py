@@ -10,9 +10,9 @@ from django.utils.translation import override
 from django_pgqueue import queues
 from django_pgqueue.cli.arguments import (
     add_json,
-    age,
     check_database,
     check_seen,
+    duration,
     instant,
     number_or_none,
     rate_or_none,
@@ -99,7 +99,9 @@ def add_pause(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="+", metavar="NAME")
     parser.add_argument("--reason", default="", help="why; shown to others")
     ends = parser.add_mutually_exclusive_group()
-    ends.add_argument("--for", dest="resume_at", type=age, metavar="AGE", help="it ends by itself after 90s, 15m, 2h")
+    ends.add_argument(
+        "--for", dest="resume_at", type=duration, metavar="DURATION", help="it ends by itself after 90s, 15m, 2h"
+    )
     ends.add_argument("--until", dest="resume_at", type=instant, metavar="TIME", help="or at 2031-05-01T09:00")
 
 

@@ -1,6 +1,7 @@
 import contextlib
 import functools
 import json
+import math
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ from django.db import DatabaseError, Error, InterfaceError, connections
 from django.utils import timezone
 from django.utils.translation import override
 
-from django_pgqueue.cli.arguments import check_database, check_seen, minutes, pause
+from django_pgqueue.cli.arguments import add_json, add_queue, check_database, check_seen, pause, since
 from django_pgqueue.cli.stats import MINUTES, StatsSnapshot, as_json, snapshot
 from django_pgqueue.cli.stats_table import Line, Piece, Style, cut_to, painted, view
 from django_pgqueue.conf import conf
@@ -42,21 +43,23 @@ class Command(BaseCommand):
     help = HELP
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--queue", action="append", default=[], metavar="NAME", help="show this queue; repeatable")
+        add_queue(parser, "show these queues")
         parser.add_argument(
-            "--minutes", type=minutes, default=MINUTES, metavar="N", help=f"look back so far; default: {MINUTES}"
-        )
+            "--since", type=since, default=f"{MINUTES}m", metavar="DURATION",
+            help=f"count what was done since then, by the minute, 1m to 1d; default: {MINUTES}m",
+        )  # fmt: skip
         parser.add_argument("--tasks", action="store_true", help="show each task in its queue, too")
-        parser.add_argument("--json", action="store_true", help="print JSON; with --watch an object on each line")
+        add_json(parser, "print JSON; with --watch an object on each line")
         parser.add_argument(
-            "--watch", nargs="?", type=pause, const=WATCH_SECONDS, metavar="SECONDS",
-            help=f"show it again and again; default: every {WATCH_SECONDS:g} seconds",
+            "--watch", nargs="?", type=pause, const=WATCH_SECONDS, metavar="DURATION",
+            help=f"show it again and again, 1s to 1h apart; default: {WATCH_SECONDS:g}s",
         )  # fmt: skip
         parser.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
 
     @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
         alias = options["database"] or conf.database
+        options["minutes"] = math.ceil(options["since"] / 60)
         look = functools.partial(
             snapshot, alias, queues=options["queue"], minutes=options["minutes"], with_tasks=options["tasks"]
         )

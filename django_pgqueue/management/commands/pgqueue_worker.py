@@ -17,7 +17,15 @@ from django.utils.autoreload import get_child_arguments
 from django.utils.module_loading import import_string
 
 from django_pgqueue import registry
-from django_pgqueue.cli.arguments import Bounds, await_database, check_database, out_of_bounds
+from django_pgqueue.cli.arguments import (
+    Bounds,
+    add_queue,
+    await_database,
+    check_database,
+    out_of_bounds,
+    queue_names,
+    seconds,
+)
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.jobs.queue_selector import QueueSelector
@@ -32,62 +40,37 @@ PAGE_OF_METRICS = "django_pgqueue.contrib.prometheus.page.page_of"
 BOUNDS = {
     "concurrency": Bounds("1 to 1000", 1, 1000),
     "processes": Bounds("1 to 256", 1, 256),
-    "max_jobs": Bounds("0 (never) or more", 0),
+    "max_jobs": Bounds("1 or more", 1),
+    "max_memory": Bounds("32 or more MiB", 32),
     "shutdown_timeout": Bounds("0 or more seconds", 0),
-    "health_port": Bounds("0 (none) to 65535", 0, 65535),
-    "metrics_port": Bounds("0 (none) to 65535", 0, 65535),
-    "health_max_age": Bounds("0 (any) or more seconds", 0),
+    "wait_for_database": Bounds("0 or more seconds", 0, math.inf),
+    "health_port": Bounds("1 to 65535", 1, 65535),
+    "metrics_port": Bounds("1 to 65535", 1, 65535),
+    "health_max_age": Bounds("more than 0 seconds", math.ulp(0.0)),
 }
-LEAST_MEMORY_MIB = 32
 
-HOW_TO_EXCLUDE = "To exclude a queue, write --queues=-slow, with an equals sign"
-QUEUES_HELP = (
-    "comma-separated, served in this order; * stands for any characters, a leading - excludes (write --queues=-slow); "
-    "default: all"
+HOW_TO_EXCLUDE = "To exclude a queue, write --queue=-slow, with an equals sign"
+QUEUE_HELP = (
+    "serve these, in this order, default: all; * stands for any characters, a leading - excludes (write --queue=-slow)"
 )
 
 
 class Command(BaseCommand):
-    help = "Run jobs: workers, reaper and promotion of due jobs in one command. Stops gracefully on SIGTERM or Ctrl-C."
+    help = "Run jobs from the queue until stopped. SIGTERM and Ctrl-C let running jobs finish first."
     requires_migrations_checks = True
     _called_from_command_line: bool  # Django knows
     has_begun = False
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--queues", default="", help=QUEUES_HELP)
+        add_queue(parser, QUEUE_HELP)
         parser.add_argument("--concurrency", type=int, default=8, help="jobs at once in each process; default: 8")
         parser.add_argument("--processes", type=int, default=1, help="worker processes; default: 1")
-        parser.add_argument("--max-jobs", type=int, default=0, help="replace a process after N jobs")
-        parser.add_argument(
-            "--max-memory", type=int, default=0, metavar="MIB", help="replace a process that uses so much"
-        )
-        parser.add_argument("--drain", action="store_true", help="end when nothing is left that could run now")
-        parser.add_argument(
-            "--shutdown-timeout",
-            type=float,
-            default=25.0,
-            help="seconds for running jobs to finish after SIGTERM; default: 25",
-        )
-        parser.add_argument("--poll-only", action="store_true", help="poll only; for poolers in transaction mode")
-        parser.add_argument(
-            "--wait-for-database",
-            type=float,
-            nargs="?",
-            const=math.inf,
-            default=0.0,
-            metavar="SECONDS",
-            help="wait for a database that is away when the command starts; without a number for as long as it takes; "
-            "default: end at once with exit code 1",
-        )
-        add_health(parser)
-        add_metrics(parser)
         parser.add_argument("--name", default="", help="shown in the admin beside host and pid")
-        parser.add_argument(
-            "--reload",
-            action=argparse.BooleanOptionalAction,
-            help="start the worker again when its code changes; default: where DEBUG is on",
-        )
-        parser.add_argument("--reloader", type=int, help=argparse.SUPPRESS)  # its pid, for the worker that it starts
+        add_start_and_stop(parser.add_argument_group("start and stop"))
+        add_recycling(parser.add_argument_group("recycling"))
+        add_health(parser.add_argument_group("health"))
+        add_metrics(parser.add_argument_group("metrics"))
+        add_reload(parser.add_argument_group("development"))
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         """Let the error of an option without its value say how a queue is excluded."""
@@ -95,7 +78,7 @@ class Command(BaseCommand):
         complain: Any = parser.error
 
         def error(message: str) -> NoReturn:
-            complain(f"{message}. {HOW_TO_EXCLUDE}" if message.startswith("argument --queues:") else message)
+            complain(f"{message}. {HOW_TO_EXCLUDE}" if message.startswith("argument --queue:") else message)
             raise AssertionError  # it does not come back
 
         parser.error = error  # type: ignore[method-assign]
@@ -122,12 +105,10 @@ class Command(BaseCommand):
             self.requires_migrations_checks = False
         elif options["wait_for_database"] or not options["skip_checks"]:
             configure_logging(options["verbosity"])
-            self.await_databases(options["wait_for_database"])
+            self.await_databases(options["wait_for_database"] or 0.0)
         super().execute(*args, **options)
 
     def await_databases(self, seconds: float) -> None:
-        if not seconds >= 0:
-            raise CommandError(f"--wait-for-database must be 0 or more seconds, not {seconds}.")
         for alias in dict.fromkeys([DEFAULT_DB_ALIAS, *self.get_check_kwargs({})["databases"]]):
             if alias in connections and connections[alias].vendor == "postgresql":
                 await_database(alias, seconds=seconds)
@@ -180,33 +161,65 @@ def stop_at_once(number: int) -> NoReturn:
     raise StoppedEarly(signal.Signals(number).name)
 
 
-def add_health(parser: CommandParser) -> None:
-    parser.add_argument("--health-port", type=int, default=0, metavar="PORT", help="answer /live and /ready by HTTP")
-    parser.add_argument(
+def add_start_and_stop(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--wait-for-database",
+        type=seconds,
+        nargs="?",
+        const=math.inf,
+        metavar="DURATION",
+        help="wait for a database that is away when the command starts; without a value for as long as it takes; "
+        "default: end at once with exit code 1",
+    )
+    group.add_argument("--drain", action="store_true", help="end when nothing is left that could run now")
+    group.add_argument(
+        "--shutdown-timeout",
+        type=seconds,
+        default=25.0,
+        metavar="DURATION",
+        help="for running jobs to finish after SIGTERM, as in 25, 25s or 15m; default: 25",
+    )
+    group.add_argument("--poll-only", action="store_true", help="poll only; for poolers in transaction mode")
+
+
+def add_recycling(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--max-jobs", type=int, metavar="N", help="replace a process after N jobs; default: never")
+    group.add_argument("--max-memory", type=int, metavar="MIB", help="replace a process that uses more; default: never")
+
+
+def add_health(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--health-port", type=int, metavar="PORT", help="answer /live and /ready by HTTP")
+    group.add_argument(
         "--health-host",
         default="127.0.0.1",
         metavar="ADDRESS",
         help="where to answer them; 0.0.0.0 for probes from other hosts, as Kubernetes sends; default: 127.0.0.1",
     )
-    parser.add_argument(
+    group.add_argument(
         "--health-file", default="", metavar="PATH", help="a file to rewrite each second while the command is alive"
     )
-    parser.add_argument(
+    group.add_argument(
         "--health-max-age",
-        type=float,
-        default=0.0,
-        metavar="SECONDS",
+        type=seconds,
+        metavar="DURATION",
         help="not ready while a job that could run has waited for longer",
     )
 
 
-def add_metrics(parser: CommandParser) -> None:
-    parser.add_argument(
-        "--metrics-port", type=int, default=0, metavar="PORT", help="answer /metrics by HTTP, for Prometheus"
-    )
-    parser.add_argument(
+def add_metrics(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--metrics-port", type=int, metavar="PORT", help="answer /metrics by HTTP, for Prometheus")
+    group.add_argument(
         "--metrics-host", default="", metavar="ADDRESS", help="where to answer it; default: that of --health-host"
     )
+
+
+def add_reload(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--reload",
+        action=argparse.BooleanOptionalAction,
+        help="start the worker again when its code changes; default: where DEBUG is on",
+    )
+    group.add_argument("--reloader", type=int, help=argparse.SUPPRESS)  # its pid, for the worker that it starts
 
 
 def check_may_have_children() -> None:
@@ -220,24 +233,23 @@ def check_may_have_children() -> None:
 
 def plan_from(options: dict[str, Any]) -> WorkerConfig:
     """Return the plan; raise CommandError that names each option that cannot work."""
-    queues = tuple(dict.fromkeys(name.strip() for name in options["queues"].split(",") if name.strip()))
-    problems = out_of_bounds(options, BOUNDS)
-    memory = options["max_memory"]
-    if memory < LEAST_MEMORY_MIB and memory != 0:
-        problems.append(f"--max-memory must be 0 (never), or {LEAST_MEMORY_MIB} MiB or more, not {memory}.")
-    if memory and not can_read_memory():
+    queues, problems = (), out_of_bounds(options, BOUNDS)
+    try:
+        given = options["queue"]
+        queues = tuple(dict.fromkeys(queue_names(given) if isinstance(given, str) else given))  # a str: call_command()
+    except argparse.ArgumentTypeError as error:
+        problems.append(f"--queue: {error}.")
+    if options["max_memory"] and not can_read_memory():
         problems.append("--max-memory needs /proc, which this system does not have; use --max-jobs.")
     if options["health_file"] and not Path(options["health_file"]).parent.is_dir():
         problems.append(f"--health-file is in a folder that is not there: {options['health_file']!r}.")
-    if options["queues"] and not queues:
-        problems.append(f"--queues names no queue: {options['queues']!r}.")
-    problems += [f"--queues: {problem}" for problem in QueueSelector.of(queues).problems()]
+    problems += [f"--queue: {problem}" for problem in QueueSelector.of(queues).problems()]
     if problems:
         raise CommandError(" ".join(problems))
     same = {field.name: options[field.name] for field in fields(WorkerConfig) if field.name in options}
     others = {
         "queues": queues,
-        "max_memory_mb": memory,
+        "max_memory_mb": options["max_memory"],
         "shutdown_timeout_seconds": options["shutdown_timeout"],
         "listen": not options["poll_only"],
         "metrics_host": options["metrics_host"] or options["health_host"],

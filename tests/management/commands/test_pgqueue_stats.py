@@ -110,9 +110,10 @@ def test_silent_server_is_given_up_and_asked_again(told_by, settings, queue):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--minutes", "0"], "it looks back 1 to 1440 minutes, not 0"),
-        (["--minutes", "many"], "it looks back 1 to 1440 minutes, not many"),
-        (["--watch", "0.5"], "the pause is 1 to 3600 seconds, not 0.5"),
+        (["--since", "59"], "it looks back 1m to 1d, not 59"),
+        (["--since", "25h"], "it looks back 1m to 1d, not 25h"),
+        (["--since", "long"], "'long' is no duration"),
+        (["--watch", "0.5"], "the pause is 1s to 1h, not 0.5"),
         (["--database", "nowhere"], "'nowhere' is not in DATABASES"),
     ],
 )

@@ -8,7 +8,7 @@ from django.db import Error
 from django.db.models import Count, F, Q
 from django.db.models.functions import Now
 
-from django_pgqueue.cli.arguments import add_json, age
+from django_pgqueue.cli.arguments import add_json, duration
 from django_pgqueue.conf import conf
 from django_pgqueue.contrib.cutover.enqueue import Stage
 from django_pgqueue.contrib.cutover.models import FAILED, SUCCEEDED, Call
@@ -23,10 +23,14 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("tasks", nargs="*", metavar="TASK", help="default: all")
         parser.add_argument(
-            "--missing-after", type=age, default="10m", metavar="AGE", help="such as 90s, 15m, 2h; default: 10m"
+            "--missing-after",
+            type=duration,
+            default="10m",
+            metavar="DURATION",
+            help="such as 90s, 15m, 2h; default: 10m",
         )
         add_json(parser)
-        parser.add_argument("--prune", type=age, metavar="AGE", help="only remove calls enqueued so long ago")
+        parser.add_argument("--prune", type=duration, metavar="DURATION", help="only remove calls enqueued so long ago")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
