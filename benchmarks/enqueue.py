@@ -92,7 +92,6 @@ def insert_bare(number: int) -> int:
 
 def many_at_once(options: argparse.Namespace) -> Iterator[Finding]:
     from benchmarks.tasks import noop
-    from django_pgqueue import enqueue_many
 
     calls = [(number,) for number in range(options.many)]
     texts = [f"[{number}]" for number in range(options.many)]
@@ -100,7 +99,7 @@ def many_at_once(options: argparse.Namespace) -> Iterator[Finding]:
         options.runs,
         unnest=lambda: rate_of(insert_many_bare, texts),
         copy=lambda: rate_of(copy_bare, texts),
-        enqueue_many=lambda: rate_of(lambda calls: enqueue_many(noop, calls), calls),
+        enqueue_many=lambda: rate_of(noop.enqueue_many, calls),
     )
     for counterpart in ("unnest", "copy"):
         yield Finding(

@@ -57,9 +57,8 @@ def fill(backlog: int) -> None:
 
 def enqueue_late(key: str) -> list[int]:
     from benchmarks.tasks import noop
-    from django_pgqueue import enqueue_many
 
-    return enqueue_many(noop.using(fair_key=key, keep=False), [()] * LATE)
+    return [job.id for job in noop.using(fair_key=key, keep=False).enqueue_many([()] * LATE)]
 
 
 def turn_of_late_jobs(options: argparse.Namespace) -> Iterator[Finding]:

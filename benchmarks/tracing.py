@@ -97,7 +97,7 @@ def turning(options: argparse.Namespace) -> Iterator[Finding]:
 def turn(database, way: str) -> float:
     """Return how long one batch takes, in microseconds for each job."""
     from benchmarks.tasks import noop
-    from django_pgqueue import enqueue_many, instrumentation
+    from django_pgqueue import instrumentation
     from django_pgqueue.jobs import ack
     from django_pgqueue.jobs.claim import claim
     from django_pgqueue.jobs.context import CurrentJob
@@ -106,7 +106,7 @@ def turn(database, way: str) -> float:
 
     border = ThreadInterrupts()
     with mock.patch.object(trace, "_TRACER_PROVIDER", provider_of(way)):
-        enqueue_many(noop.using(metadata=WAYS[way], keep=False), [()] * BATCH)
+        noop.using(metadata=WAYS[way], keep=False).enqueue_many([()] * BATCH)
         installed = instrumentation.around_runs[:]
         if way == "absent":
             instrumentation.around_runs.clear()
@@ -141,11 +141,10 @@ def compared(what: str, samples: Samples, unit: str, counterpart: str, names: li
 def rate(options: argparse.Namespace, way: str) -> float:
     """Enqueue jobs, then let a worker drain them that was started in this way; return jobs per second."""
     from benchmarks.tasks import noop
-    from django_pgqueue import enqueue_many
 
     begin_empty()
     with mock.patch.object(trace, "_TRACER_PROVIDER", provider_of(way)):
-        enqueue_many(noop.using(metadata=WAYS[way], keep=False), [()] * options.jobs)
+        noop.using(metadata=WAYS[way], keep=False).enqueue_many([()] * options.jobs)
     settle()
     asked = {"TRACING": "idle" if way == "metadata" else way}
     options_of_worker = ("--settings=benchmarks.traced", "--processes=1", "--concurrency=8")

@@ -9,18 +9,19 @@ from django_pgqueue.jobs.context import current_job, is_in_job
 from django_pgqueue.jobs.handle import JobHandle
 from django_pgqueue.options import TaskOptions
 from django_pgqueue.schedules.periodic import periodic
-from django_pgqueue.tasks import Task, enqueue, enqueue_many, enqueue_on_commit, task
+from django_pgqueue.tasks import Call, Task, aenqueue_many, enqueue, enqueue_many, task
 
 __all__ = [
+    "Call",
     "Discard",
     "JobHandle",
     "RetryLater",
     "Task",
     "TaskOptions",
+    "aenqueue_many",
     "current_job",
     "enqueue",
     "enqueue_many",
-    "enqueue_on_commit",
     "is_in_job",
     "jobs",
     "periodic",

@@ -80,6 +80,7 @@ class TaskDefinition(TaskRules):
     adapter: TaskAdapter | None  # the rest of such a task
     is_async: bool = field(init=False)
     needs_control: bool = field(init=False)  # whether its jobs take more than a place in their queue
+    shapes: set[Any] = field(init=False, default_factory=set)  # of calls that fit the signature
 
     def __post_init__(self) -> None:
         super().__post_init__()

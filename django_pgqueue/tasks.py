@@ -1,42 +1,47 @@
-"""Tasks: ``@task`` makes them of functions, ``enqueue`` and its like put their jobs into the queue."""
+"""Tasks: ``@task`` makes them of functions, ``bind`` makes calls of them, ``enqueue`` and its like make jobs."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, Unpack, overload
 
 from django.db import transaction
 
 from django_pgqueue import registry
-from django_pgqueue.exceptions import ConfigurationError
+from django_pgqueue.exceptions import ConfigurationError, InvalidJob
 from django_pgqueue.instrumentation import run_if_immediate
-from django_pgqueue.jobs.enqueue import arguments_of, check_arguments, insert_many, insert_one
+from django_pgqueue.jobs.enqueue import arguments_of, check_arguments, insert_calls, insert_many, insert_one
 from django_pgqueue.jobs.handle import JobHandle
+from django_pgqueue.jobs.redaction import shown
+from django_pgqueue.jobs.serialization import check_signature
 from django_pgqueue.keys import KeyBy, KeysBy
 from django_pgqueue.options import OF_RULES, OF_TASKS, Options, TaskDeclaration, check_known
 from django_pgqueue.registry import TaskAdapter, TaskDefinition
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)  # of a plain function; what a coroutine returns is T
+T = TypeVar("T")
 
 HABITS = frozenset({"apply_async", "defer", "delay", "delay_on_commit", "send", "send_with_options"})  # of other queues
 
 
-class Task(TaskDefinition, Generic[P, R]):
+class Task(TaskDefinition, Generic[P, R_co]):
     """A function that can be enqueued. Calling it calls the function, here and now. Made by ``@task``."""
 
     do_not_call_in_templates = True  # where a template names it, Django would run it
 
     if TYPE_CHECKING:
-        func: Callable[P, R]
+        func: Callable[P, R_co]
 
-    def __init__(self, func: Callable[P, R], **definition: Any) -> None:
+    def __init__(self, func: Callable[P, R_co], **definition: Any) -> None:
         super().__init__(func, **definition)
         self.__doc__ = func.__doc__
         self.__module__ = func.__module__
         self.__name__: str = getattr(func, "__name__", self.name)
         self.__wrapped__ = func
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         return self.func(*args, **kwargs)
 
     if not TYPE_CHECKING:  # for type checkers there is no other attribute
@@ -57,9 +62,99 @@ class Task(TaskDefinition, Generic[P, R]):
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
         """Do what ``enqueue`` does from async code, on the connection that sync code of this context uses."""
-        from asgiref.sync import sync_to_async  # noqa: PLC0415 - only async callers need it
+        return await _in_sync(self.enqueue, *args, **kwargs)
 
-        return await sync_to_async(self.enqueue, thread_sensitive=True)(*args, **kwargs)
+    def enqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], /) -> list[JobHandle]:
+        """Enqueue many jobs with one statement, in the caller's transaction; all or none.
+
+        Args:
+            calls: for each job a tuple of positional arguments or a mapping of keyword arguments. Tens of thousands
+                are fine; each is checked before anything is inserted.
+
+        Returns:
+            Their handles, in the order of ``calls``. Of a call that met its conflicting job, the handle of that one.
+
+        Raises:
+            As ``enqueue``; the message of InvalidArguments names the position of the call.
+        """
+        wanted = arguments_of(calls)
+        if not wanted:
+            return []
+        inserted, alias, queue = insert_many(self, wanted), self.database, self.options.queue
+        run_if_immediate(alias, inserted.ids)
+        return [
+            JobHandle(job_id, self.name, queue, alias, is_new)
+            for job_id, is_new in zip(inserted.ids, inserted.created, strict=True)
+        ]
+
+    async def aenqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], /) -> list[JobHandle]:
+        """Do what ``enqueue_many`` does from async code."""
+        return await _in_sync(self.enqueue_many, calls)
+
+    @overload
+    def bind(self: "Task[P, Coroutine[Any, Any, T]]", *args: P.args, **kwargs: P.kwargs) -> "Call[T]": ...
+    @overload
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> "Call[R_co]": ...
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> "Call[Any]":
+        """Return the call of this task with these arguments as a value. Nothing is enqueued by it.
+
+        Raises:
+            InvalidArguments: the arguments do not fit the signature.
+        """
+        check_signature(self, args, kwargs)
+        return Call(self, args, kwargs)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Call(Generic[R_co]):
+    """A task with the arguments of one job, made by ``Task.bind``: for ``enqueue_many``, schedules and assertions.
+
+    Attributes:
+        task: the task, with the options given by ``using``.
+        args: positional arguments. What can be changed in them is not to be changed until the call is enqueued.
+        kwargs: keyword arguments, likewise.
+    """
+
+    task: Task[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        args, kwargs = shown(self.task, self.args, self.kwargs)
+        positional = [*map(repr, args)] if isinstance(args, list) else [f"*{args}"]
+        named = [f"{key}={value!r}" for key, value in kwargs.items()] if isinstance(kwargs, dict) else [f"**{kwargs}"]
+        return f"<Call {self.task.name}({', '.join([*positional, *named])})>"
+
+    def enqueue(self) -> JobHandle:
+        """Insert the job in the caller's transaction, as ``Task.enqueue``."""
+        return enqueue_one(self.task, self.args, self.kwargs)
+
+    async def aenqueue(self) -> JobHandle:
+        """Do what ``enqueue`` does from async code."""
+        return await _in_sync(self.enqueue)
+
+    def enqueue_on_commit(self, using: str) -> None:
+        """Enqueue once the transaction open on another database has committed.
+
+        For projects whose data and whose queue are in different databases. A crash between the two commits loses the
+        job. So does an earlier ``on_commit`` function that raises and is not ``robust``: Django drops those behind it.
+
+        Arguments are checked now; without an open transaction on ``using`` the job is enqueued at once.
+
+        Args:
+            using: the alias whose commit is waited for.
+
+        Raises:
+            As ``enqueue``, for what can be known now.
+        """
+        check_arguments(self.task, self.args, self.kwargs)
+        transaction.on_commit(lambda: enqueue_one(self.task, self.args, self.kwargs), using=using)
+
+
+async def _in_sync(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    from asgiref.sync import sync_to_async  # noqa: PLC0415 - only async callers need it
+
+    return await sync_to_async(function, thread_sensitive=True)(*args, **kwargs)
 
 
 @overload
@@ -163,49 +258,42 @@ def enqueue_one(
     return JobHandle(inserted.ids[0], task.name, task.options.queue, task.database, inserted.created[0])
 
 
-def enqueue_many(task: AnyTask, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], /) -> list[int]:
-    """Enqueue many jobs of one task with one statement, in the caller's transaction; all or none.
+def enqueue_many(calls: Iterable[Call[R]], /) -> list[JobHandle]:
+    """Enqueue many jobs, of any tasks, with one statement in the caller's transaction; all or none.
+
+    Several calls with one unique key make one job: the first, with the arguments of the last that has
+    ``on_conflict="replace"``.
 
     Args:
-        calls: for each job a tuple of positional arguments or a mapping of keyword arguments. Tens of thousands are
-            fine; each is checked before anything is inserted.
+        calls: made by ``Task.bind``. Tens of thousands are fine; each is checked before anything is inserted.
 
     Returns:
-        The ids, in the order of ``calls``. Of a call that met its conflicting job, the id of that one.
+        Their handles, in the order of ``calls``. Of a call that met its conflicting job, the handle of that one.
 
     Raises:
+        InvalidJob: one is no call, or their tasks put jobs on several databases.
         As ``enqueue``; the message of InvalidArguments names the position of the call.
     """
-    task = _task(task)
-    checked = arguments_of(calls)
-    ids = insert_many(task, checked).ids if checked else []
-    run_if_immediate(task.database, ids)
-    return ids
+    chosen = list(calls)
+    for position, call in enumerate(chosen):
+        if not isinstance(call, Call):
+            raise InvalidJob(
+                f"calls[{position}] is of the type {type(call).__name__}. Each call is made by bind(), as in "
+                "[send.bind(1), send.bind(2)]; many of one task are enqueued by send.enqueue_many([(1,), (2,)])."
+            )
+    if not chosen:
+        return []
+    inserted, alias = insert_calls(chosen), chosen[0].task.database
+    run_if_immediate(alias, inserted.ids)
+    return [
+        JobHandle(job_id, call.task.name, call.task.options.queue, alias, is_new)
+        for call, job_id, is_new in zip(chosen, inserted.ids, inserted.created, strict=True)
+    ]
 
 
-def enqueue_on_commit(
-    task: AnyTask,
-    args: tuple[Any, ...] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    database: str,
-) -> None:
-    """Enqueue once the transaction open on another database has committed.
-
-    For projects whose data and whose queue are in different databases. A crash between the two commits loses the job.
-    So does an earlier ``on_commit`` function that raises and is not ``robust``: Django drops those behind it.
-
-    Arguments are checked now; without an open transaction on ``database`` the job is enqueued at once.
-
-    Args:
-        database: the alias whose commit is waited for.
-
-    Raises:
-        As ``enqueue``, for what can be known now.
-    """
-    task, kwargs = _task(task), dict(kwargs or {})
-    check_arguments(task, args, kwargs)
-    transaction.on_commit(lambda: enqueue_one(task, args, kwargs), using=database)
+async def aenqueue_many(calls: Iterable[Call[R]], /) -> list[JobHandle]:
+    """Do what ``enqueue_many`` does from async code, on the connection that sync code of this context uses."""
+    return await _in_sync(enqueue_many, calls)
 
 
 def _task(task: AnyTask) -> TaskDefinition:

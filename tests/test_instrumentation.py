@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, instrumentation
+from django_pgqueue import instrumentation
 from django_pgqueue.instrumentation import InsertHook, add, around_insert, run_if_immediate
 from django_pgqueue.models import Job
+from tests.support.many import enqueued_ids
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def test_hook_is_added_once(hooks):
 def test_hook_surrounds_the_insert_and_adds_to_the_metadata(db, hooks):
     watching, given = Watching(), []
     hooks.append(lambda task, number: given.append((task.name, number)) or watching)
-    ids = enqueue_many(app.noop.using(metadata={"mine": 1}), [()] * 3)
+    ids = enqueued_ids(app.noop.using(metadata={"mine": 1}), [()] * 3)
     assert given == [(app.noop.name, 3)]
     assert watching.told == ["begin", ids, None]
     assert list(Job.objects.values_list("metadata", flat=True)) == [{"mine": 1, "seen": "by a hook"}] * 3

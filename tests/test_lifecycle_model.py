@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
 import tests.app.tasks as app
-from django_pgqueue import Discard, RetryLater, enqueue_many
+from django_pgqueue import Discard, RetryLater
 from django_pgqueue.db.queries import statement
 from django_pgqueue.flow import concurrency
 from django_pgqueue.jobs import ack, claim
@@ -39,6 +39,7 @@ from django_pgqueue.states import Reason
 from django_pgqueue.tasks import Task, make
 from tests.lifecycle.model import HOUR, Job, Model, Process
 from tests.lifecycle.parties import Parties
+from tests.support.many import enqueued_ids
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.support.worker_rows import reap_all, running_workers
 
@@ -168,7 +169,7 @@ class Lifecycle(RuleBasedStateMachine):
         run_at = dt.timedelta(hours=delay) if delay else None
         task = app.noop.using(queue=queue, run_at=run_at, lease=lease * HOUR, **rest)
         with self.parties.acting(name) as (_, book):
-            ids = [task.enqueue().id] if number == 1 else enqueue_many(task, [()] * number)
+            ids = [task.enqueue().id] if number == 1 else enqueued_ids(task, [()] * number)
             due, state = self.model.due(delay), "scheduled" if delay > 0 else "queued"
             for job_id in ids:
                 book.enqueue(Job(job_id, app.noop.name, queue, lease_hours=lease, state=state, due=due, **rest))
@@ -211,7 +212,7 @@ class Lifecycle(RuleBasedStateMachine):
         run_at = dt.timedelta(hours=delay) if delay else None
         task = app.noop.using(queue=queue, run_at=run_at, lease=lease * HOUR, **rest, **how)
         with self.parties.acting(name) as (_, book):
-            ids, due = enqueue_many(task, [()] * number), self.model.due(delay)
+            ids, due = enqueued_ids(task, [()] * number), self.model.due(delay)
             keys = {"state": "scheduled" if delay > 0 else "limited", "limited_by": key, "limit": limit}
             for job_id in ids:
                 job = Job(job_id, app.noop.name, queue, lease_hours=lease, due=due, is_strict=is_strict, **rest, **keys)

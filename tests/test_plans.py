@@ -7,9 +7,9 @@ import pytest
 from django.core.management import call_command
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.queries import sized, statement
 from django_pgqueue.jobs.claim import claim
+from tests.support.many import enqueued_ids
 from tests.support.plans import explain, fill
 from tests.support.storage import without_autovacuum
 from tests.support.waiting import eventually
@@ -71,7 +71,7 @@ def test_statements_on_a_full_table_read_what_they_are_about(queue, analyze, sql
     )
     for priority in (-7, 7):
         app.noop.using(queue="mail", priority=priority).enqueue()
-    ids = enqueue_many(app.noop.using(priority=100), [()] * 500)
+    ids = enqueued_ids(app.noop.using(priority=100), [()] * 500)
     analyze()
     claim_is_an_ordered_scan_of_the_claim_index_that_stops_at_its_limit(queue)
     looking_at_awaited_jobs_reads_those_only(queue, ids)
@@ -188,7 +188,7 @@ def test_ack_touches_only_its_own_rows(queue, analyze, running_at_analyze):
     else:
         analyze()
         fill(queue, 10_000, "running")
-    enqueue_many(app.noop.using(priority=100), [()] * 500)
+    app.noop.using(priority=100).enqueue_many([()] * 500)
     jobs = claim(queue, "default", limit=500, worker_id=77)
     assert len(jobs) == 500
     parameters = {
@@ -315,7 +315,7 @@ def test_keys_that_stand_behind_are_found_by_an_entry_for_each_and_caught_up_by_
 
 def test_promotion_gives_turns_by_entries_of_indexes(queue, analyze, sql):
     queue.rows(FAIR, {"number": 10_000, "keys": 3})
-    enqueue_many(app.noop.using(fair_key="key 1", run_at=dt.timedelta(hours=1)), [()] * 1000)
+    app.noop.using(fair_key="key 1", run_at=dt.timedelta(hours=1)).enqueue_many([()] * 1000)
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s' WHERE status = 'scheduled'")
     analyze()
     for scan in scans_of_jobs(explain(queue, statement("promote"), {})):

@@ -5,7 +5,7 @@ from django.db import connection
 from django.dispatch import Signal
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, signals
+from django_pgqueue import signals
 from django_pgqueue.jobs import ack, kill, purge, retry
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.expirer import expire
@@ -19,6 +19,7 @@ from tests.app import contract
 from tests.app.models import Mark
 from tests.support.claimed import job
 from tests.support.doc_pages import names, reference, table
+from tests.support.many import enqueued_ids
 from tests.support.running import run_claimed
 
 ALL = {name: signal for name, signal in vars(signals).items() if isinstance(signal, Signal)}
@@ -82,7 +83,7 @@ def test_every_end_of_a_run_has_its_signal(queue, heard, task, args, last):
 
 
 def test_what_people_do_with_jobs(queue, heard):
-    ids = enqueue_many(app.noop, [(), ()])
+    ids = enqueued_ids(app.noop, [(), ()])
     assert kill([*ids, 10**9], by="ann").dead == ids
     assert retry(ids[:1], by="bob").ids == ids[:1]
     purge(ids, by="cleo")
@@ -160,7 +161,7 @@ def test_receiver_that_raises_harms_nothing(queue, caplog):
     for signal in ALL.values():
         signal.connect(fail)
     try:
-        ids = enqueue_many(app.noop, [(), ()])
+        ids = enqueued_ids(app.noop, [(), ()])
         assert run_claimed(queue)[0].fate is Fate.SUCCEEDED
         assert kill(ids, by="ann").dead == ids[1:]
         assert retry(ids, by="ann").ids == ids[1:]

@@ -1,11 +1,16 @@
 """Functions become tasks, and mistakes in declaring them are named."""
 
+import dataclasses
+
 import pytest
 from django.template import Context, Template
 
 import tests.app.tasks as app
 from django_pgqueue import Task, task, tasks
-from django_pgqueue.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidJob
+from django_pgqueue.jobs.serialization import MOST_SHAPES
+from django_pgqueue.models import Job
+from tests.support.keyed import keyed
 
 
 def test_task_is_named_by_its_path_and_can_be_called():
@@ -51,6 +56,43 @@ def test_habits_of_other_queues_lead_to_enqueue(name):
     ):
         getattr(app.noop, name)
     assert not hasattr(app.noop, "colour")
+
+
+def test_bound_call_knows_its_task_options_and_arguments():
+    mail = app.record.using(queue="mail")
+    call = mail.bind(label="x")
+    assert (call.task, call.args, call.kwargs) == (mail, (), {"label": "x"})
+    assert call == mail.bind(label="x") != mail.bind(label="y")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        call.args = (1,)
+
+
+def test_arguments_are_checked_when_they_are_bound():
+    for _ in range(2):
+        with pytest.raises(InvalidArguments, match=r"record takes \(label.*do not fit"):
+            app.record.bind("a", "b", "c")
+
+
+def test_shapes_of_calls_that_are_remembered_have_a_bound():
+    declared = keyed(anything)
+    for number in range(MOST_SHAPES + 1):
+        declared.bind(**{f"n{number}": 1})
+    assert len(declared.shapes) == MOST_SHAPES
+
+
+def test_call_shows_its_arguments_without_what_is_sensitive():
+    assert repr(app.record.bind(label="x")) == "<Call tests.app.tasks.record(label='x')>"
+    assert "hunter2" not in repr(app.log_in.bind("ann", "hunter2"))
+    assert "hunter2" not in repr(keyed(sensitive=True).bind("hunter2"))
+
+
+def anything(**names): ...
+
+
+@pytest.mark.django_db
+def test_bound_call_is_enqueued_with_the_options_of_its_task():
+    handle = app.record.using(queue="mail").bind("x").enqueue()
+    assert Job.objects.values_list("queue", "args").get(pk=handle.id) == ("mail", ["x"])
 
 
 class Shop:

@@ -104,7 +104,7 @@ class RetryForm(forms.Form):
         for name, value in (("args", args), ("kwargs", kwargs)):
             try:
                 _check_kind(name, value)
-                with in_errors(self.task, [(args, kwargs)]):
+                with in_errors([(self.task, args, kwargs)]):
                     encode(value, what=name)
             except (ValidationError, InvalidArguments) as error:
                 self.add_error(name, error if isinstance(error, ValidationError) else str(error))

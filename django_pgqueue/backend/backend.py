@@ -32,7 +32,7 @@ from django_pgqueue.framework import (
 from django_pgqueue.instrumentation import run_if_immediate
 from django_pgqueue.jobs.enqueue import arguments_of, insert_many, insert_one
 from django_pgqueue.jobs.lookup import JobState, find
-from django_pgqueue.jobs.serialization import Call, check_keys, encode
+from django_pgqueue.jobs.serialization import Arguments, check_keys, encode
 from django_pgqueue.jobs.unique import InsertResult
 
 ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
@@ -153,7 +153,7 @@ class PgQueueBackend(BaseTaskBackend):
                 with contextlib.suppress(TaskResultDoesNotExist):
                     result.refresh()
 
-    def _results(self, task: AnyTask, calls: Sequence[Call], inserted: InsertResult) -> list[PgQueueTaskResult]:
+    def _results(self, task: AnyTask, calls: Sequence[Arguments], inserted: InsertResult) -> list[PgQueueTaskResult]:
         return [
             self._first_result(task, call, job_id, inserted.instants[job_id])
             if is_new
@@ -161,14 +161,14 @@ class PgQueueBackend(BaseTaskBackend):
             for call, job_id, is_new in zip(calls, inserted.ids, inserted.created, strict=True)
         ]
 
-    def _result_of_conflict(self, task: AnyTask, call: Call, job_id: int) -> PgQueueTaskResult:
+    def _result_of_conflict(self, task: AnyTask, call: Arguments, job_id: int) -> PgQueueTaskResult:
         """Return what is known of a job that has the unique key; it may be gone by now, and leave nothing."""
         try:
             return self._result_of(find(self._connection, job_id))
         except UnknownJob:
             return self._first_result(task, call, job_id, (None, None))
 
-    def _first_result(self, task: AnyTask, call: Call, job_id: int, instants: Sequence[Any]) -> PgQueueTaskResult:
+    def _first_result(self, task: AnyTask, call: Arguments, job_id: int, instants: Sequence[Any]) -> PgQueueTaskResult:
         args, kwargs = call
         enqueued_at, run_at = instants
         if task.backend != self.alias or isinstance(task.run_after, dt.timedelta):
@@ -227,7 +227,7 @@ class PgQueueBackend(BaseTaskBackend):
         return [*super().check(), *problems_of(self.alias, self._parameters)]
 
 
-def _as_json(args: Sequence[Any], kwargs: Mapping[str, Any], *, what: str = "") -> Call:
+def _as_json(args: Sequence[Any], kwargs: Mapping[str, Any], *, what: str = "") -> Arguments:
     """Return arguments as the task will get them; raise InvalidArguments with the path. ``what``: one call of many."""
     try:
         call = tuple(normalized(list(args))), normalized(dict(kwargs))

@@ -6,6 +6,8 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from asgiref.sync import sync_to_async
+
 from django_pgqueue import tasks
 from django_pgqueue.backend.execution import adapter_of
 from django_pgqueue.backport import of_both
@@ -112,6 +114,10 @@ class PgQueueTask(AnyTask, OwnOptionsOrNone):
         backend: Any = self.get_backend()
         results: list[Any] = backend.enqueue_many(self, calls)
         return results
+
+    async def aenqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Any]:
+        """Do what ``enqueue_many`` does from async code."""
+        return await sync_to_async(self.enqueue_many, thread_sensitive=True)(calls)
 
 
 TASK_MODULES = "task_modules"

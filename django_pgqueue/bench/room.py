@@ -6,17 +6,19 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 
-from django_pgqueue import Task, enqueue_many
 from django_pgqueue.bench import tasks
 from django_pgqueue.bench.report import QUEUE, BenchFailed, Load
 from django_pgqueue.db.connections import QueueConnection, postgresql
 from django_pgqueue.insights.overview import living_workers
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+
+if TYPE_CHECKING:
+    from django_pgqueue import Task
 
 MANY = 1000
 BENCH_LOCK = 0x70677175_62656E63  # "pgqubenc"
@@ -150,6 +152,6 @@ class Seed:
         return number, round(self._random.uniform(*self.load.sleep_ms) / 1000, 6), self._payload
 
     def _enqueue(self, calls: list[Any]) -> list[int]:
-        ids = enqueue_many(self.task, calls)
+        ids = [job.id for job in self.task.enqueue_many(calls)]
         self.room.first_id = self.room.first_id or ids[0]
         return ids

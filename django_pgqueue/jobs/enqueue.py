@@ -1,9 +1,10 @@
 """Insert jobs in the caller's transaction, then wake workers and send signals."""
 
+import contextlib
 import inspect
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -17,10 +18,21 @@ from django_pgqueue.instrumentation import InsertHook, around_insert
 from django_pgqueue.jobs import unique
 from django_pgqueue.jobs.context import find_current
 from django_pgqueue.jobs.redaction import in_errors
-from django_pgqueue.jobs.serialization import Call, check_signature, check_signatures, encode, encode_many
+from django_pgqueue.jobs.serialization import Arguments, check_signature, encode, encode_many, numbered
 from django_pgqueue.jobs.unique import InsertResult
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.signals import announce, job_enqueued
+
+
+class BoundCall(Protocol):
+    """A task with arguments that fit its signature: ``tasks.Call``."""
+
+    @property
+    def task(self) -> TaskDefinition: ...
+    @property
+    def args(self) -> tuple[Any, ...]: ...
+    @property
+    def kwargs(self) -> Mapping[str, Any]: ...
 
 
 def insert_one(
@@ -34,14 +46,15 @@ def insert_one(
     return inserted
 
 
-def insert_many(task: TaskDefinition, calls: Sequence[Call]) -> InsertResult:
-    """Insert a job for each of one call or more, as ``insert_one``; all or none."""
-    check_signatures(task, calls)
+def insert_many(task: TaskDefinition, calls: Sequence[Arguments]) -> InsertResult:
+    """Insert a job of a task for each of one call or more, as ``insert_one``; all or none."""
+    for args, kwargs in calls:
+        check_signature(task, args, kwargs)
     caller = _caller(task)
     if task.needs_control:
         inserted = _insert_keyed(caller, task, calls, None)
     else:
-        with in_errors(task, calls):
+        with in_errors((task, *call) for call in calls):
             texts = {
                 "number": len(calls),
                 "args": encode_many([args for args, _ in calls], what="calls"),
@@ -49,6 +62,34 @@ def insert_many(task: TaskDefinition, calls: Sequence[Call]) -> InsertResult:
             }
         inserted = _insert(caller, "enqueue_many", task, texts, None)
     _notify(task, inserted)
+    return inserted
+
+
+def insert_calls(calls: Sequence[BoundCall]) -> InsertResult:
+    """Insert a job for each of one call or more, whatever their tasks and options, as ``insert_one``; all or none.
+
+    Raises:
+        InvalidJob: their tasks put jobs on several databases.
+    """
+    tasks = {call.task: 0 for call in calls}  # and how many calls each has; one made by using() is another
+    if len(tasks) == 1:
+        return insert_many(calls[0].task, [(call.args, call.kwargs) for call in calls])
+    for call in calls:
+        tasks[call.task] += 1
+    caller = _caller(*tasks)
+    with in_errors((call.task, call.args, call.kwargs) for call in calls), contextlib.ExitStack() as around:
+        seen = {task: around.enter_context(around_insert(task, number)) for task, number in tasks.items()}
+        insert = _insert_keyed_calls if any(task.needs_control for task in tasks) else _insert_calls
+        inserted = insert(caller, calls, seen)
+        of_each: dict[TaskDefinition, InsertResult] = {task: InsertResult([], []) for task in tasks}
+        for call, job_id, is_new in zip(calls, inserted.ids, inserted.created, strict=True):
+            of_each[call.task].ids.append(job_id)
+            of_each[call.task].created.append(is_new)
+        for task, hook in seen.items():
+            hook.inserted(of_each[task].new_ids)
+    _wake(caller.alias, inserted)
+    for task, of_task in of_each.items():
+        send_enqueued(task, of_task)
     return inserted
 
 
@@ -83,16 +124,16 @@ def check_arguments(task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping
 
 def encode_arguments(task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, str]:
     """Return the parameters ``args`` and ``kwargs``; raise InvalidArguments without what is sensitive in them."""
-    with in_errors(task, [(args, kwargs)]):
+    with in_errors([(task, args, kwargs)]):
         return {
             "args": encode(args, what="args") if args else "[]",
             "kwargs": encode(kwargs, what="kwargs") if kwargs else "{}",
         }
 
 
-def arguments_of(calls: Iterable[Any]) -> list[Call]:
+def arguments_of(calls: Iterable[Any]) -> list[Arguments]:
     """Return calls, tuples or mappings, as positional and keyword arguments; raise InvalidJob at any other."""
-    found: list[Call] = []
+    found: list[Arguments] = []
     for position, call in enumerate(calls):
         if isinstance(call, tuple | list):
             found.append((tuple(call), {}))
@@ -106,18 +147,28 @@ def arguments_of(calls: Iterable[Any]) -> list[Call]:
     return found
 
 
-def _caller(task: TaskDefinition) -> CallerConnection:
-    alias = task.database
-    registry.warn_of_late(task)
+def _caller(*tasks: TaskDefinition) -> CallerConnection:
+    alias = tasks[0].database
+    for task in tasks:
+        registry.warn_of_late(task)
+        if task.database != alias:
+            raise InvalidJob(
+                f"One statement inserts on one database, and {tasks[0].name} is enqueued on {alias!r}, {task.name} on "
+                f"{task.database!r}. Enqueue the calls of each database by themselves."
+            )
     _warn_of_other_transactions(postgresql(alias))
     return CallerConnection(alias)
 
 
 def _notify(task: TaskDefinition, inserted: InsertResult) -> None:
-    notify_queues(task.database, inserted.ready)
-    if inserted.limited:
-        notify_keys(task.database, inserted.limited)
+    _wake(task.database, inserted)
     send_enqueued(task, inserted)
+
+
+def _wake(alias: str, inserted: InsertResult) -> None:
+    notify_queues(alias, inserted.ready)
+    if inserted.limited:
+        notify_keys(alias, inserted.limited)
 
 
 def _insert(
@@ -132,20 +183,52 @@ def _insert(
     return InsertResult(ids, [True] * len(ids), ready, instants=instants)
 
 
-def _insert_keyed(
-    database: Database, task: TaskDefinition, calls: Sequence[Call], schedule_id: int | None
+def _insert_calls(
+    database: CallerConnection, calls: Sequence[BoundCall], seen: Mapping[TaskDefinition, InsertHook]
 ) -> InsertResult:
-    with in_errors(task, calls):
-        keyed_calls = [unique.KeyedCall(args, kwargs, task.keys(args, kwargs)) for args, kwargs in calls]
-        with around_insert(task, len(calls)) as seen:
-            parameters = _parameters(task, seen, schedule_id) | _parameters_of_keys(task)
-            parameters["in_transaction"] = database.in_transaction  # asked before a bulk opens one of its own
-            if len(keyed_calls) == 1:
-                inserted = unique.insert(database, keyed_calls, parameters)
-            else:
-                inserted = unique.insert_many(task.database, keyed_calls, parameters)
-            seen.inserted(inserted.new_ids)
+    options = {task: _parameters(task, hook, None) for task, hook in seen.items()}
+    parameters = {
+        "number": len(calls),
+        "args": encode_many([call.args for call in calls], what="calls"),
+        "kwargs": encode_many([call.kwargs for call in calls], what="calls"),
+        **numbered(options[call.task] for call in calls),
+    }
+    rows = sorted(database.rows(statement("enqueue_calls"), parameters))
+    ready = {call.task.options.queue for call, (_, is_ready, *_) in zip(calls, rows, strict=True) if is_ready}
+    return InsertResult([job_id for job_id, *_ in rows], [True] * len(rows), ready)
+
+
+def _insert_keyed_calls(
+    database: CallerConnection, calls: Sequence[BoundCall], seen: Mapping[TaskDefinition, InsertHook]
+) -> InsertResult:
+    options = {task: _parameters_with_keys(database, task, hook, None) for task, hook in seen.items()}
+    keyed_calls = [
+        unique.KeyedCall(call.args, call.kwargs, call.task.keys(call.args, call.kwargs), options[call.task])
+        for call in calls
+    ]
+    return unique.insert_many(database.alias, keyed_calls)
+
+
+def _insert_keyed(
+    database: Database, task: TaskDefinition, calls: Sequence[Arguments], schedule_id: int | None
+) -> InsertResult:
+    with in_errors((task, *call) for call in calls), around_insert(task, len(calls)) as seen:
+        options = _parameters_with_keys(database, task, seen, schedule_id)
+        keyed_calls = [unique.KeyedCall(args, kwargs, task.keys(args, kwargs), options) for args, kwargs in calls]
+        if len(keyed_calls) == 1:
+            inserted = unique.insert(database, keyed_calls)
+        else:
+            inserted = unique.insert_many(task.database, keyed_calls)
+        seen.inserted(inserted.new_ids)
     return inserted
+
+
+def _parameters_with_keys(
+    database: Database, task: TaskDefinition, seen: InsertHook, schedule_id: int | None
+) -> dict[str, Any]:
+    parameters = _parameters(task, seen, schedule_id) | _parameters_of_keys(task)
+    parameters["in_transaction"] = database.in_transaction  # asked before a bulk opens one of its own
+    return parameters
 
 
 def _parameters_of_keys(task: TaskDefinition) -> dict[str, Any]:
@@ -190,7 +273,7 @@ def _warn_of_other_transactions(queue: BaseDatabaseWrapper) -> None:
         if connection.alias != queue.alias and connection.in_atomic_block:
             warnings.warn(
                 f"A job is enqueued on {queue.alias!r} inside atomic() on {connection.alias!r}: it stays even if that "
-                f"rolls back. Use enqueue_on_commit(…, database={connection.alias!r}).",
+                f"rolls back. Use bind(…).enqueue_on_commit(using={connection.alias!r}).",
                 stacklevel=_level_of_caller(),
             )
 

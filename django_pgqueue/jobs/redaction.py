@@ -136,14 +136,14 @@ def scrub_json(value: Any, scrub: Callable[[str], Any]) -> Any:
 
 
 @contextlib.contextmanager
-def in_errors(task: AnyTask, calls: Iterable[tuple[Any, Any]]) -> Iterator[None]:
-    """Let InvalidArguments through without the sensitive values of these calls."""
+def in_errors(calls: Iterable[tuple[AnyTask, Any, Any]]) -> Iterator[None]:
+    """Let InvalidArguments through without the sensitive values of these calls: task, args and kwargs of each."""
     try:
         yield
     except InvalidArguments as error:
         text = str(error)
         try:
-            for args, kwargs in calls:
+            for task, args, kwargs in calls:
                 text = scrubber(task, args, kwargs)(text)
         except Exception:  # noqa: BLE001 - whatever is odd about them, they are no valid arguments
             text = "Cannot be stored as JSON: the arguments are nested too deeply, or cannot be written as text."

@@ -15,7 +15,7 @@ from django_pgqueue.db.notify import notify_due
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs.enqueue import encode_arguments
 from django_pgqueue.jobs.redaction import REDACTED, shown
-from django_pgqueue.jobs.serialization import Call, check_signature
+from django_pgqueue.jobs.serialization import Arguments, check_signature
 from django_pgqueue.keys import Keys
 from django_pgqueue.options import Options
 from django_pgqueue.registry import TaskDefinition
@@ -90,7 +90,7 @@ def retry_with(
     return RetryWithResult(new_id)
 
 
-def keys_of(task: TaskDefinition, keys: Keys, before: Call, after: Call) -> Keys:
+def keys_of(task: TaskDefinition, keys: Keys, before: Arguments, after: Arguments) -> Keys:
     """Return the keys of a job with changed arguments: what its task has computed of them is computed anew.
 
     Whatever the task's own function raises for the new arguments is raised.

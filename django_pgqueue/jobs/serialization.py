@@ -18,7 +18,9 @@ from django_pgqueue.jobs.redaction import REDACTED, SHOWN_CHARACTERS, is_sensiti
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.stored_values import DEEPEST, may_not_be_deep
 
-Call = tuple[tuple[Any, ...], Mapping[str, Any]]  # positional and keyword arguments
+Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]  # positional and keyword ones, of one job
+
+MOST_SHAPES = 100  # maximum number of shapes of calls remembered of a task; of those beyond, each call is checked
 
 REMEDIES: tuple[tuple[Any, str], ...] = (
     ((set, frozenset, bytes, FunctionType, MethodType, BuiltinFunctionType), "pass something JSON knows"),
@@ -33,7 +35,13 @@ REMEDIES: tuple[tuple[Any, str], ...] = (
 
 
 def check_signature(task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Raise InvalidArguments unless the arguments bind to the task's signature."""
+    """Raise InvalidArguments unless the arguments bind to the task's signature.
+
+    Values decide nothing, so calls of the same shape are checked once.
+    """
+    shape = (len(args), *kwargs) if kwargs else len(args)
+    if shape in task.shapes:
+        return
     try:
         task.signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -42,16 +50,8 @@ def check_signature(task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping
             f"{task.name} takes {task.signature}, which args={_short(seen[0])} kwargs={_short(seen[1])} do not fit: "
             f"{error}."
         ) from error
-
-
-def check_signatures(task: TaskDefinition, calls: Iterable[Call]) -> None:
-    """Check many calls; those of the same shape once, because values decide nothing."""
-    shapes = set()
-    for args, kwargs in calls:
-        shape = (len(args), *kwargs) if kwargs else len(args)
-        if shape not in shapes:
-            check_signature(task, args, kwargs)
-            shapes.add(shape)
+    if len(task.shapes) < MOST_SHAPES:
+        task.shapes.add(shape)
 
 
 def encode_many(values: Sequence[Any], *, what: str) -> str | None:
@@ -67,6 +67,22 @@ def encode_many(values: Sequence[Any], *, what: str) -> str | None:
         if len(text.encode()) <= conf.max_payload_bytes and "\\u0000" not in text and not is_deep(text):
             return text
     return f"[{','.join(encode(value, what=f'{what}[{index}]') for index, value in enumerate(values))}]"
+
+
+def numbered(options: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the options of each job as parameters of a statement.
+
+    Args:
+        options: for each job the parameters that are none of its own; jobs with the same ones share one object.
+
+    Returns:
+        ``options``, each object once, as a JSON array whose elements have a ``number``; ``numbers``, for each job that
+        of its options.
+    """
+    known: dict[int, tuple[int, Mapping[str, Any]]] = {}
+    numbers = [known.setdefault(id(one), (len(known), one))[0] for one in options]
+    chosen = [{**one, "number": number} for number, one in known.values()]
+    return {"options": json.dumps(chosen, default=str), "numbers": numbers}
 
 
 def encode(value: Any, *, what: str) -> str:

@@ -6,10 +6,10 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from django_pgqueue.db.connections import CallerConnection, Database, undoable
+from django_pgqueue.db.connections import CallerConnection, Database, Row, undoable
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.jobs.serialization import encode_many
+from django_pgqueue.jobs.serialization import encode_many, numbered
 from django_pgqueue.keys import Keys
 from django_pgqueue.states import OnConflict
 
@@ -21,6 +21,10 @@ class KeyedCall(NamedTuple):
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     keys: Keys
+    options: Mapping[str, Any]
+    """The other parameters of ``enqueue_keyed.sql``, one object for all calls with the same; and ``on_conflict``;
+    ``tasks``, the names by which the task is known; ``in_transaction``, whether the caller is in a transaction.
+    """
 
 
 class Conflict(NamedTuple):
@@ -54,17 +58,13 @@ class InsertResult:
         return [job_id for job_id, is_new in zip(self.ids, self.created, strict=True) if is_new]
 
 
-def insert(database: Database, calls: Sequence[KeyedCall], options: Mapping[str, Any]) -> InsertResult:
-    """Insert jobs of one task in the caller's transaction; the calls that insert none meet their conflicting jobs.
-
-    Args:
-        options: the other parameters of ``enqueue_keyed.sql``, the same for all calls; ``tasks``, the names by which
-            the task is known; ``in_transaction``, whether the call is inside the caller's transaction.
+def insert(database: Database, calls: Sequence[KeyedCall]) -> InsertResult:
+    """Insert jobs in the caller's transaction; the calls that insert none meet their conflicting jobs.
 
     Raises:
         PgQueueError: other jobs with the same key came and went faster than they could be found.
     """
-    insertion = _Insertion(database, calls, options)
+    insertion = _Insertion(database, calls)
     for _ in range(MOST_MEETINGS):
         insertion.try_once()
         if not insertion.left:
@@ -76,7 +76,7 @@ def insert(database: Database, calls: Sequence[KeyedCall], options: Mapping[str,
     )
 
 
-def insert_many(alias: str, calls: Sequence[KeyedCall], options: Mapping[str, Any]) -> InsertResult:
+def insert_many(alias: str, calls: Sequence[KeyedCall]) -> InsertResult:
     """Do what ``insert`` does for several calls, all or none of them.
 
     Where one has to be tried again, its key comes after others that are locked by now, and two who do so could
@@ -85,23 +85,22 @@ def insert_many(alias: str, calls: Sequence[KeyedCall], options: Mapping[str, An
     """
     for _ in range(min(MOST_MEETINGS, MOST_UNDONE // len(calls))):
         with undoable(alias) as undo:
-            insertion = _Insertion(CallerConnection(alias), calls, options)
+            insertion = _Insertion(CallerConnection(alias), calls)
             insertion.try_once()
             if not insertion.left:
                 return insertion.inserted
             undo()
     with undoable(alias):
-        return insert(CallerConnection(alias), calls, options)
+        return insert(CallerConnection(alias), calls)
 
 
 class _Insertion:
     """Calls on their way into the table."""
 
-    def __init__(self, database: Database, calls: Sequence[KeyedCall], options: Mapping[str, Any]) -> None:
+    def __init__(self, database: Database, calls: Sequence[KeyedCall]) -> None:
         self.inserted = InsertResult([0] * len(calls), [False] * len(calls))
         self._database = database
         self._calls = calls
-        self._options = options
 
     @property
     def left(self) -> list[int]:
@@ -117,22 +116,31 @@ class _Insertion:
     def _insert(self, positions: Sequence[int]) -> None:
         groups, inserted = self._grouped(positions), self.inserted
         chosen = [self._one_of(group) for group in groups]
-        parameters = {**self._options, **_parameters(chosen)}
-        rows = self._database.rows(statement("enqueue_keyed"), parameters) if chosen else []
+        rows = self._rows(chosen) if chosen else []
         ids_by_key = {key: job_id for job_id, _, _, key, *_ in rows if key is not None}
         ids_without = iter(sorted(job_id for job_id, _, _, key, *_ in rows if key is None))
+        ready = {job_id for job_id, is_ready, *_ in rows if is_ready}
         for group, call in zip(groups, chosen, strict=True):
             key = call.keys.unique
             job_id = ids_by_key.get(key, 0) if key is not None else next(ids_without)
             if job_id:
                 inserted.created[group[0]] = True
+            if job_id in ready:
+                inserted.ready.add(call.options["queue"])
             for position in group:
                 inserted.ids[position] = job_id
-        inserted.ready |= {self._options["queue"] for _, is_ready, *_ in rows if is_ready}
-        if self._options["backend"]:
+        if any(call.options["backend"] for call in chosen):
             inserted.instants |= {job_id: times for job_id, _, _, _, *times in rows}
         if any(is_limited for _, _, is_limited, *_ in rows):
             inserted.limited |= {call.keys.concurrency for call in chosen if call.keys.concurrency is not None}
+
+    def _rows(self, calls: Sequence[KeyedCall]) -> list[Row]:
+        """Insert with one statement, which differs where options do."""
+        options = calls[0].options
+        if all(call.options is options for call in calls):
+            return self._database.rows(statement("enqueue_keyed"), {**options, **_parameters(calls)})
+        parameters = {**numbered(call.options for call in calls), **_parameters(calls)}
+        return self._database.rows(statement("enqueue_keyed_calls"), parameters)
 
     def _grouped(self, positions: Sequence[int]) -> list[list[int]]:
         groups: dict[str | int, list[int]] = {}
@@ -141,8 +149,16 @@ class _Insertion:
         return list(groups.values())
 
     def _one_of(self, positions: Sequence[int]) -> KeyedCall:
-        first, last = self._calls[positions[0]], self._calls[positions[-1]]
-        return last._replace(keys=first.keys) if self._options["on_conflict"] == OnConflict.REPLACE else first
+        """Return the first call with a key, with the arguments of those behind it that replace it."""
+        chosen = self._calls[positions[0]]
+        for position in positions[1:]:
+            call = self._calls[position]
+            if call.options is chosen.options and call.options["on_conflict"] == OnConflict.REPLACE:
+                chosen = chosen._replace(args=call.args, kwargs=call.kwargs)
+            elif call.options["on_conflict"] == OnConflict.REPLACE and chosen.options["task"] in call.options["tasks"]:
+                options = {**chosen.options, "metadata": call.options["metadata"]}
+                chosen = chosen._replace(args=call.args, kwargs=call.kwargs, options=options)
+        return chosen
 
     def resolve_conflict(self, positions: Sequence[int]) -> set[str]:
         """Find the jobs that hold the keys of these calls, and change them as the calls want.
@@ -155,21 +171,20 @@ class _Insertion:
         transaction stays open.
 
         All rows are locked in order of their keys, whatever is to be done to each, so that two callers with the same
-        keys do not deadlock. One statement settles each run of neighbours to which the same is to be done. Of several
-        calls with one key the last has its way.
+        keys do not deadlock. One statement settles each run of neighbours to which the same is to be done with the same
+        options. Of several calls with one key the last has its way.
 
         Returns:
             The keys that are free by now. A call that is still left met a job that has just started: try again.
         """
         calls = {str(self._calls[position].keys.unique): self._calls[position] for position in positions}
-        parameters = {**self._options, "unique_keys": sorted(calls)}
-        rows = self._database.rows(statement("find_unique_conflicts"), parameters)
-        conflicts = sorted(map(Conflict._make, rows), key=attrgetter("unique_key"))
+        conflicts = sorted(self._conflicts(calls), key=attrgetter("unique_key"))
         ids = {conflict.unique_key: conflict.job_id for conflict in conflicts if conflict.statement is None}
         freed: set[str] = set()
         to_settle = (conflict for conflict in conflicts if conflict.statement is not None)
-        for name, neighbours in groupby(to_settle, key=attrgetter("statement")):
-            settled = self._settle(name, [calls[conflict.unique_key] for conflict in neighbours])
+        alike = groupby(to_settle, key=lambda conflict: (conflict.statement, id(calls[conflict.unique_key].options)))
+        for (name, _), neighbours in alike:
+            settled = self._settle(str(name), [calls[conflict.unique_key] for conflict in neighbours])
             if name == "release_expired_keys":
                 freed |= {job.unique_key for job in settled}
                 continue
@@ -180,9 +195,24 @@ class _Insertion:
             self.inserted.ids[position] = ids.get(str(self._calls[position].keys.unique), 0)
         return freed
 
+    def _conflicts(self, calls: Mapping[str, KeyedCall]) -> list[Conflict]:
+        """Find the jobs that hold these keys, with one statement for all calls with the same options."""
+        alike: dict[int, list[str]] = {}
+        for key in sorted(calls):
+            alike.setdefault(id(calls[key].options), []).append(key)
+        found: list[Conflict] = []
+        for keys in alike.values():
+            parameters = {**calls[keys[0]].options, "unique_keys": keys}
+            rows = self._database.rows(statement("find_unique_conflicts"), parameters)
+            found += map(Conflict._make, rows)
+        return found
+
     def _settle(self, name: str, calls: Sequence[KeyedCall]) -> list[Settled]:
-        """Run a statement on jobs; where one has started meanwhile, on those of each half of the keys in turn."""
-        parameters = {**self._options, "unique_keys": [call.keys.unique for call in calls]}
+        """Run a statement on jobs; where one has started meanwhile, on those of each half of the keys in turn.
+
+        All calls have the same options.
+        """
+        parameters = {**calls[0].options, "unique_keys": [call.keys.unique for call in calls]}
         if name == OnConflict.REPLACE:
             parameters |= _parameters(calls)
         rows = self._database.rows_or_undo(statement(name), parameters, number=len(calls))

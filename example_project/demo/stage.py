@@ -3,7 +3,7 @@
 from django.db import connection
 
 from demo import tasks
-from django_pgqueue import enqueue_many, queues
+from django_pgqueue import queues
 from django_pgqueue.models import Job
 
 SUBSCRIBERS = 400
@@ -27,4 +27,4 @@ def set_stage() -> None:
 def send_the_newsletter() -> None:
     """Enqueue a copy for each subscriber: at the pace of the queue it takes a quarter of an hour."""
     people = [(f"reader-{number}@customers.example",) for number in range(1, SUBSCRIBERS + 1)]
-    enqueue_many(tasks.send_newsletter.using(priority=-10), people)
+    tasks.send_newsletter.using(priority=-10).enqueue_many(people)

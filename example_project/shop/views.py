@@ -4,7 +4,6 @@ from django.db import transaction
 from django.db.models import Prefetch
 from django.shortcuts import get_object_or_404, redirect, render
 
-from django_pgqueue import enqueue_many
 from shop.forms import OrderForm, PhotosForm
 from shop.jobs import describe
 from shop.models import Order, Photo, Product
@@ -64,8 +63,8 @@ def add_photos(product: Product, images) -> list[Photo]:
     """Save the photos and enqueue a thumbnail for each: one transaction, and one statement for all the jobs."""
     with transaction.atomic():
         photos = Photo.objects.bulk_create(Photo(product=product, image=image) for image in images)
-        ids = enqueue_many(make_thumbnail, [(photo.pk,) for photo in photos])
-        for photo, job_id in zip(photos, ids, strict=True):
-            photo.job = job_id
+        handles = make_thumbnail.enqueue_many([(photo.pk,) for photo in photos])
+        for photo, handle in zip(photos, handles, strict=True):
+            photo.job = handle.id
         Photo.objects.bulk_update(photos, ["job"])
     return photos

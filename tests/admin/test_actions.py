@@ -6,9 +6,9 @@ from django.test import Client
 from django.urls import reverse
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.models import Job
 from tests.support.admin_jobs import DEAD, JOBS, entries, queued, scheduled
+from tests.support.many import enqueued_ids
 from tests.support.staff import confirm, messages_of, tick
 
 pytestmark = pytest.mark.django_db
@@ -84,7 +84,7 @@ def test_action_leads_back_to_the_filtered_list(staff):
 
 
 def test_one_action_takes_a_thousand_jobs(staff):
-    ids = enqueue_many(app.record, [()] * 1001)
+    ids = enqueued_ids(app.record, [()] * 1001)
     refused = confirm(staff, f"{JOBS}kill/", *ids)
     assert "One action takes up to 1,000 jobs. Nothing was changed" in refused.content.decode()
     assert Job.objects.count() == 1001

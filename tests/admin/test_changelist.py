@@ -13,7 +13,6 @@ from django.test.utils import CaptureQueriesContext
 from django.utils.http import urlencode
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.admin import changelist, keyset
 from django_pgqueue.insights.bounded import bounded
 from django_pgqueue.models import DeadJob, FinishedJob, Job
@@ -175,7 +174,7 @@ def select_all_is_not_offered_beyond_what_one_action_takes(staff: Client) -> Non
 
 @pytest.mark.parametrize("count", [changelist.CAP - 1, changelist.CAP, changelist.CAP + 1])
 def test_cap_is_exact_at_its_edge(count):
-    enqueue_many(app.noop, [()] * count)
+    app.noop.enqueue_many([()] * count)
     paginator = changelist.CappedPaginator(Job.objects.order_by("-pk"), 100)
     assert (paginator.count, paginator.is_capped) == (min(count, changelist.CAP), count > changelist.CAP)
 

@@ -9,7 +9,6 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.admin.confirm_all import in_words, query, sentence
 from django_pgqueue.jobs import actions
 from django_pgqueue.jobs.bulk_actions import begin
@@ -79,7 +78,7 @@ def test_list_that_looks_through_a_window_offers_all_that_match_of_an_unknown_nu
 
 
 def test_live_jobs_without_a_filter_are_all_jobs(staff):
-    enqueue_many(app.noop, [(), ()])
+    app.noop.enqueue_many([(), ()])
     assert "filter none: all of them" in text_of(staff.get(f"{JOBS}kill/matching/"))
     staff.post(f"{JOBS}kill/matching/", {"rate": ""})
     assert "all jobs; 2 matched" in LogEntry.objects.get().change_message
@@ -142,7 +141,7 @@ def test_rate_that_cannot_be_is_asked_for_again(staff, rate):
 
 
 def test_what_the_action_needs_is_asked_for_too(staff):
-    enqueue_many(app.noop, [(), ()])
+    app.noop.enqueue_many([(), ()])
     address = f"{JOBS}move/matching/?status=queued"
     assert 'name="queue"' in staff.get(address).content.decode()
     assert "This field is required" in text_of(staff.post(address, {"queue": ""}))
@@ -176,7 +175,7 @@ def test_who_may_not_see_bulk_actions_goes_back_to_the_list():
 
 def test_forged_posts_without_the_right_begin_and_stop_nothing(viewer):
     bury(2)
-    enqueue_many(app.noop, [(), ()])
+    app.noop.enqueue_many([(), ()])
     bulk_action_id = begin(actions.PURGE, Filter(), by="bob")
     for action in actions.ACTIONS:
         url = {Source.LIVE: JOBS, Source.DEAD: DEAD, Source.FINISHED: FINISHED}[action.source]

@@ -13,7 +13,6 @@ from django.urls import path
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.admin.links import Links
 from django_pgqueue.jobs.actions import kill
 from django_pgqueue.models import Queue, Stat
@@ -28,9 +27,9 @@ pytestmark = pytest.mark.django_db
 def test_every_link_leads_somewhere(admin_client, sql):
     worker(queues=["other"])
     make("hourly", last_error="refused")
-    enqueue_many(app.noop.using(queue="m&il"), [()] * 2)
-    enqueue_many(app.noop.using(queue="m&il", run_at=dt.timedelta(hours=1)), [()] * 2)
-    enqueue_many(app.noop.using(queue="m&il", concurrency_key="k"), [()] * 2)
+    app.noop.using(queue="m&il").enqueue_many([()] * 2)
+    app.noop.using(queue="m&il", run_at=dt.timedelta(hours=1)).enqueue_many([()] * 2)
+    app.noop.using(queue="m&il", concurrency_key="k").enqueue_many([()] * 2)
     kill([app.noop.using(queue="m&il").enqueue().id], by="eve")
     sql("UPDATE pgqueue_jobs SET status = 'running', lease_token = 1 WHERE id = (SELECT min(id) FROM pgqueue_jobs)")
     Queue.objects.create(name="m&il")

@@ -7,7 +7,7 @@ from django.test import Client
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, queues
+from django_pgqueue import queues
 from django_pgqueue.models import Queue, Stat
 from tests.support.schedules import make
 from tests.support.staff import FINISHED, user_with
@@ -52,7 +52,7 @@ def says(viewer, sql, words: str) -> bool:
 
 def test_page_tells_the_verdict_numbers_and_links(viewer, sql):
     worker()
-    enqueue_many(app.noop.using(queue="<b>mail"), [()] * 2)
+    app.noop.using(queue="<b>mail").enqueue_many([()] * 2)
     queues.pause("<b>mail", by="eve", reason="<i>moved")
     viewer_of_jobs = user_with("view_overview", "view_job", "view_queue")
     eventually(lambda: says(viewer, sql, "All is well."))
@@ -65,7 +65,7 @@ def test_page_tells_the_verdict_numbers_and_links(viewer, sql):
 
 
 def test_page_counts_its_findings(viewer, sql):
-    enqueue_many(app.noop, [()])
+    app.noop.enqueue_many([()])
     eventually(lambda: says(viewer, sql, "1 finding"))
     text = viewer.get(PAGE).content.decode()
     assert "No worker is alive, and jobs wait in: default." in text
@@ -73,7 +73,7 @@ def test_page_counts_its_findings(viewer, sql):
 
 def test_pages_are_shown_where_time_zones_are_off(admin_client, settings, sql):
     settings.USE_TZ = False
-    enqueue_many(app.noop.using(queue="mail"), [()] * 3)
+    app.noop.using(queue="mail").enqueue_many([()] * 3)
     Queue.objects.create(name="mail")
     queues.pause("mail", by="eve", resume_at=dt.timedelta(hours=1))
     schedule = make("nightly", cron="30 2 * * *", next_at=dt.datetime(2020, 1, 1))
@@ -117,6 +117,6 @@ def test_page_needs_its_permission_and_nothing_else():
 
 def test_page_costs_the_same_whatever_is_queued(viewer, django_assert_max_num_queries):
     worker()
-    enqueue_many(app.noop, [()] * 50)
+    app.noop.enqueue_many([()] * 50)
     with django_assert_max_num_queries(90):
         viewer.get(PAGE)

@@ -10,7 +10,6 @@ from django.test import Client
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.models import Queue, Stat
 from django_pgqueue.queues import limit, pause
 from tests.support.admin_queues import ODD, QUEUES, change
@@ -60,7 +59,7 @@ def test_name_that_looks_quoted_is_that_of_the_queue(staff):
 
 
 def test_list_shows_jobs_limits_and_who_has_paused_why(viewer, queues):
-    enqueue_many(app.noop.using(queue="mail"), [()] * 3)
+    app.noop.using(queue="mail").enqueue_many([()] * 3)
     limit("default", max_running=4, rate=60, period=60, burst=2)
     pause("mail", by="bob", reason="<b>provider</b> is down", resume_at=dt.timedelta(hours=1))
     page = viewer.get(QUEUES).content.decode()
@@ -78,7 +77,7 @@ def test_list_shows_jobs_limits_and_who_has_paused_why(viewer, queues):
 
 def test_list_shows_how_queues_get_on_and_where_their_jobs_are(queues, sql):
     worker(queues=["mail"])
-    enqueue_many(app.noop.using(queue="mail"), [()] * 30)
+    app.noop.using(queue="mail").enqueue_many([()] * 30)
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '10 min'")
     minute = timezone.now().replace(second=0, microsecond=0) - dt.timedelta(minutes=2)
     buckets = {"wait_buckets": [0] * 15 + [15], "run_buckets": [15]}

@@ -8,10 +8,10 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.jobs import leases
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job, Worker
+from tests.support.many import enqueued_ids
 from tests.support.worker_rows import register
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -54,7 +54,7 @@ def stop(client, *ids, **extra):
 
 def test_list_says_who_lives_what_it_holds_and_how_it_hears(queue, viewer):
     one = register(queue, concurrency=2, queues=["mail", "default"], name="web", version="9.8.7")
-    enqueue_many(app.noop, [()] * 5)
+    app.noop.enqueue_many([()] * 5)
     claim(queue, "default", limit=5, worker_id=one)
     leases.heartbeat(queue, {one: 4711}, lease_seconds=3600, session_pid=12, memory_bytes={one: 50 * 2**20})
     text = words(viewer.get(WORKERS))
@@ -82,7 +82,7 @@ def test_silent_worker_is_shown_as_such(queue, viewer, sql):
 
 def test_page_of_a_worker_lists_its_jobs_with_links_for_those_who_may_see_them(queue, staff):
     one, two = register(queue), register(queue)
-    ids = enqueue_many(app.noop, [()] * 3)
+    ids = enqueued_ids(app.noop, [()] * 3)
     claim(queue, "default", limit=2, worker_id=one)
     claim(queue, "default", limit=1, worker_id=two)
     leases.heartbeat(queue, {one: 11, two: 22}, lease_seconds=3600)

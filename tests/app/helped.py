@@ -7,7 +7,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone, translation
 
-from django_pgqueue import Discard, RetryLater, current_job, enqueue_on_commit, task
+from django_pgqueue import Discard, RetryLater, current_job, task
 from tests.app.models import Mark
 
 
@@ -83,7 +83,7 @@ def family(generations: int) -> None:
 def family_on_commit() -> None:
     with transaction.atomic():
         transaction.on_commit(lambda: note.enqueue("by on_commit"))
-        enqueue_on_commit(note, ("by enqueue_on_commit",), database="default")
+        note.bind("by enqueue_on_commit").enqueue_on_commit(using="default")
 
 
 @task(max_attempts=2, backoff=60)

@@ -9,7 +9,6 @@ from django.core.management import CommandError, call_command
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.bench import room, tasks
 from django_pgqueue.bench.report import QUEUE, Load
 from django_pgqueue.bench.room import BenchQueue, Seed, alone, check_others
@@ -28,7 +27,7 @@ def test_bench_refuses_to_start_beside_jobs_of_others():
 
 @real
 def test_with_yes_the_bench_leaves_the_rows_of_others_alone(few_pick_ups):
-    enqueue_many(app.noop, [()] * 5)
+    app.noop.enqueue_many([()] * 5)
     app.noop.using(queue="other", run_at=dt.timedelta(hours=1)).enqueue()
     FinishedJob.objects.create(
         id=10**9,

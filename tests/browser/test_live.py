@@ -9,7 +9,6 @@ from django.contrib.sessions.models import Session
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.jobs.actions import kill, run_now
 from django_pgqueue.models import Queue, Stat
 from tests.support.waiting import eventually
@@ -42,7 +41,7 @@ def test_numbers_follow_the_queue_while_folds_and_focus_stay(flow, tab, expect):
     page = tab.page
     expect(page.locator(QUEUED)).to_have_text("0")
     page.locator("#hour-throughput-table summary").click()
-    enqueue_many(app.noop, [()] * 3)
+    app.noop.enqueue_many([()] * 3)
     expect(page.locator(QUEUED)).to_have_text("3")
     Stat.objects.update(succeeded=77)
     expect(page.locator("#hour-throughput-table")).to_contain_text("77")
@@ -59,7 +58,7 @@ def test_cells_of_a_list_follow_while_a_row_is_ticked_and_a_field_is_edited(tab_
     page = tab.open("/admin/pgqueue/queue/")
     page.locator("tr input.action-select").check()
     page.locator("#searchbar").fill("half a wo")
-    enqueue_many(app.noop.using(queue="mail"), [()] * 3)
+    app.noop.using(queue="mail").enqueue_many([()] * 3)
     expect(page.locator("td.field-queued")).to_have_text("3")
     assert page.locator("tr input.action-select").is_checked()
     assert page.locator("#searchbar").input_value() == "half a wo"
@@ -126,7 +125,7 @@ def test_nothing_is_fetched_while(tab_of, staff_with, expect, begin, end):
     tab.open(OVERVIEW)
     page.on("request", lambda request: fetched.append(request.url))
     page.evaluate(begin)
-    enqueue_many(app.noop, [()] * 3)
+    app.noop.enqueue_many([()] * 3)
     page.clock.run_for(60_000)
     assert not fetched
     page.evaluate(end)
@@ -143,7 +142,7 @@ def test_choice_of_the_pace_is_kept_and_off_is_off(tab_of, staff_with, expect):
     choice.select_option("0")
     page.reload()
     expect(choice).to_have_value("0")
-    enqueue_many(app.noop, [()] * 3)
+    app.noop.enqueue_many([()] * 3)
     choice.select_option("2")
     expect(page.locator(QUEUED)).to_have_text("3")
 

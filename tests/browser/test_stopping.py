@@ -3,9 +3,9 @@
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.jobs import kill
 from django_pgqueue.models import BulkAction, Job
+from tests.support.many import enqueued_ids
 from tests.support.waiting import eventually
 
 APP = "/admin/pgqueue/"
@@ -13,9 +13,9 @@ APP = "/admin/pgqueue/"
 
 @pytest.fixture
 def dead(live_server) -> list[int]:
-    ids = enqueue_many(app.record.using(queue="mail"), [("x",)] * 300)
+    ids = enqueued_ids(app.record.using(queue="mail"), [("x",)] * 300)
     kill(ids, by="eve")
-    kill(enqueue_many(app.record, [("y",)] * 5), by="eve")
+    kill(enqueued_ids(app.record, [("y",)] * 5), by="eve")
     return ids
 
 

@@ -44,12 +44,11 @@ class Group:
             yield [key, self.task.func.__name__, options.attempts_allowed, options.keep, self.is_undone]
 
     def enqueue(self) -> None:
-        from django_pgqueue import enqueue_many
 
         if len(self.calls) == 1:
             self.task.enqueue(*self.calls[0])
         else:
-            enqueue_many(self.task, self.calls)
+            self.task.enqueue_many(self.calls)
 
 
 class RolledBackError(Exception):

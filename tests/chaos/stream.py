@@ -38,7 +38,6 @@ def enqueue_ahead(folder: Path, seconds: float) -> None:
 
     On a slow machine they would come due while they are enqueued; so it begins when all are there.
     """
-    from django_pgqueue import enqueue_many
     from django_pgqueue.models import Job
     from tests.chaos.tasks import plain
 
@@ -52,7 +51,7 @@ def enqueue_ahead(folder: Path, seconds: float) -> None:
             entry = {"batch": start, "in_transaction": False, "rolls_back": False, "jobs": jobs}
             file.write(json.dumps(entry) + "\n")
             due = first + dt.timedelta(seconds=part / PARTS)
-            enqueue_many(plain.using(queue="stream", keep=False, run_at=due), [(key,) for key, *_ in jobs])
+            plain.using(queue="stream", keep=False, run_at=due).enqueue_many([(key,) for key, *_ in jobs])
             file.write(json.dumps({"answered": start}) + "\n")
     early = first - timezone.now() - dt.timedelta(seconds=BEGIN_SECONDS)
     Job.objects.filter(queue="stream").update(run_at=F("run_at") - early)

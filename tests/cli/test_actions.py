@@ -9,13 +9,13 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.cli import actions
 from django_pgqueue.jobs.actions import ACTIONS, PRIORITY, QUEUE
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from tests.support.jobs_command import Terminal, dead, finish, ids_of, jobs, refused
+from tests.support.many import enqueued_ids
 
 pytestmark = pytest.mark.django_db
 
@@ -57,7 +57,7 @@ def test_run_now_takes_scheduled_jobs_only():
 
 
 def test_move_and_priority_by_filter_leave_what_runs_and_say_so(queue):
-    running, *others = enqueue_many(app.noop, [()] * 3)
+    running, *others = enqueued_ids(app.noop, [()] * 3)
     claim(queue, "default", limit=1, worker_id=1)
     assert f"Left alone: 1 (running already), as {running}." in refused("move", "--to", "new", "--queue", "default")
     assert list(Job.objects.filter(queue="new").values_list("pk", flat=True)) == others
@@ -89,7 +89,7 @@ def test_purge_takes_dead_jobs_or_finished_ones(sql):
 @pytest.mark.parametrize("by_ids", [True, False])
 def test_dry_run_changes_nothing_and_shows_a_few(words, by_ids):
     dead(12)
-    enqueue_many(app.noop.using(run_at=dt.timedelta(hours=1)), [()] * 12)
+    app.noop.using(run_at=dt.timedelta(hours=1)).enqueue_many([()] * 12)
     before = (list(Job.objects.order_by("pk").values()), list(DeadJob.objects.order_by("pk").values()))
     chosen = ids_of(DeadJob if words[0] in {"retry", "purge"} else Job) if by_ids else ["--all"]
     printed = jobs(*words, *chosen, "--dry-run")
@@ -99,7 +99,7 @@ def test_dry_run_changes_nothing_and_shows_a_few(words, by_ids):
 
 
 def test_2500_jobs_are_moved_in_slices_with_a_line_on_a_terminal():
-    enqueue_many(app.noop, [()] * 2500)
+    app.noop.enqueue_many([()] * 2500)
     errors = Terminal()
     assert jobs("move", "--to", "new", "--queue", "default", stderr=errors) == "Moved to queue new: 2,500.\n"
     steps = [line.strip() for line in errors.getvalue().split("\r")[1:]]
@@ -143,7 +143,7 @@ def _heeding_ctrl_c():
 @pytest.mark.parametrize(("times", "killed"), [(1, 2000), (2, 1000)])
 @pytest.mark.parametrize("by_ids", [True, False])
 def test_interrupted_command_says_what_stays(second_slice, by_ids, times, killed):
-    ids = enqueue_many(app.noop, [()] * 2500)
+    ids = enqueued_ids(app.noop, [()] * 2500)
     second_slice(lambda: [signal.raise_signal(signal.SIGINT) for _ in range(times)])
     errors, before = io.StringIO(), signal.getsignal(signal.SIGINT)
     with pytest.raises(SystemExit) as ended:
@@ -155,7 +155,7 @@ def test_interrupted_command_says_what_stays(second_slice, by_ids, times, killed
 
 
 def test_database_that_fails_midway_is_named_with_what_stays(second_slice):
-    enqueue_many(app.noop, [()] * 2500)
+    app.noop.enqueue_many([()] * 2500)
 
     def fail():
         raise OperationalError("server closed the connection")
@@ -168,7 +168,7 @@ def test_database_that_fails_midway_is_named_with_what_stays(second_slice):
 
 @pytest.mark.django_db(transaction=True)
 def test_locked_jobs_are_left_and_named(other_queue):
-    locked, free = enqueue_many(app.noop, [(), ()])
+    locked, free = enqueued_ids(app.noop, [(), ()])
     with other_queue.transaction():
         other_queue.rows("SELECT id FROM pgqueue_jobs WHERE id = %(id)s FOR UPDATE", {"id": locked})
         complaint = refused("kill", "--all", "--yes")
@@ -177,7 +177,7 @@ def test_locked_jobs_are_left_and_named(other_queue):
 
 
 def test_job_that_has_begun_since_it_was_chosen_by_its_status_goes_on(queue, monkeypatch):
-    first, second = enqueue_many(app.noop, [(), ()])
+    first, second = enqueued_ids(app.noop, [(), ()])
     act = actions.SelectedJobs._act
 
     def act_late(self, ids):

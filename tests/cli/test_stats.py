@@ -7,7 +7,6 @@ import pytest
 from django.db import connection, transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.cli.stats import snapshot
 from django_pgqueue.insights import overview
 from django_pgqueue.jobs.claim import claim
@@ -22,7 +21,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def test_json_tells_numbers(queue, sql):
     forget_others(sql)
     worker(concurrency=4)
-    enqueue_many(app.noop, [()] * 3)
+    app.noop.enqueue_many([()] * 3)
     claim(queue, "default", limit=1, worker_id=Worker.objects.get().pk)
     buckets = up_to_one_second(600)
     count(sql, succeeded=600, lost=3, stale=2, wait_seconds=300.0, wait_buckets=buckets, run_buckets=buckets)
@@ -62,7 +61,7 @@ def test_tasks_are_told_below_their_queue_the_one_that_took_most_time_first(sql)
 
 def test_numbers_that_stopped_counting_say_so(monkeypatch):
     monkeypatch.setattr(overview, "CAPS", (3,))
-    enqueue_many(app.noop, [()] * 5)
+    app.noop.enqueue_many([()] * 5)
     assert "3+" in cells(run("--queue", "default").splitlines()[-1])
     [default] = told()["queues"]
     assert (default["queued"], default["at_least"]) == (3, ["queued"])

@@ -5,7 +5,7 @@ import re
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, queues
+from django_pgqueue import queues
 from django_pgqueue.cli.stats import snapshot
 from django_pgqueue.cli.stats_table import Piece, Style, cut_to, painted, view
 from django_pgqueue.insights.formatting import width
@@ -23,7 +23,7 @@ MANY = 1000
 def test_table_tells_how_queues_stand_and_get_on(queue, sql):
     forget_others(sql)
     worker(concurrency=4)
-    enqueue_many(app.noop, [()] * 3)
+    app.noop.enqueue_many([()] * 3)
     claim(queue, "default", limit=1, worker_id=Worker.objects.get().pk)
     count(sql, succeeded=594, failed=6, retried=4, died=2, wait_buckets=up_to_one_second(600))
     headline, *_, group, head, default = run().splitlines()
@@ -57,7 +57,7 @@ def test_what_took_longer_than_the_last_bucket_is_only_known_to_be_longer(sql):
 
 def test_each_finding_is_told_on_one_line(sql):
     forget_others(sql)
-    enqueue_many(app.noop.using(queue="a\x1b[1m\nb"), [()])
+    app.noop.using(queue="a\x1b[1m\nb").enqueue_many([()])
     headline, finding, free, *_ = run().splitlines()
     assert headline.endswith("No worker is alive. 1 finding:")
     assert finding == "error   no-workers: No worker is alive, and jobs wait in: a?[1m b."
@@ -83,7 +83,7 @@ def test_thousand_queues_are_told_in_bounded_time(sql):
 @pytest.mark.parametrize("high", range(1, 12))
 @pytest.mark.parametrize("wide", [1, 5, 20, 79])
 def test_any_terminal_is_enough(wide, high, sql):
-    enqueue_many(app.noop.using(queue="寿司"), [()])
+    app.noop.using(queue="寿司").enqueue_many([()])
     queues.pause("寿司", by="eve")
     lines = texts(cut_to(view(snapshot()), wide=wide, high=high))
     assert len(lines) <= high

@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 import tests.app.tasks as app
-from django_pgqueue import current_job, enqueue_many, tasks
+from django_pgqueue import current_job, tasks
 from django_pgqueue.instrumentation import around_runs
 from django_pgqueue.jobs import retry
 from django_pgqueue.jobs.claim import claim
@@ -124,9 +124,9 @@ def test_task_that_asks_to_run_later_has_not_failed(queue, spans):
 
 
 def test_many_jobs_share_one_span_whose_context_is_in_each(queue, spans):
-    enqueue_many(app.record, [("a",), ("b",)])
+    app.record.enqueue_many([("a",), ("b",)])
     contract.add.enqueue_many([(1,), (2,), (3,)])
-    enqueue_many(app.record.using(unique_key="one"), [("a",)])
+    app.record.using(unique_key="one").enqueue_many([("a",)])
     assert [span.attributes.get("messaging.batch.message_count") for span in spans("enqueue")] == [2, 3, None]
     carried = [span.context.span_id for span in spans("enqueue") for _ in range(span.attributes.get(COUNT, 1))]
     run_claimed(queue, limit=10)

@@ -8,7 +8,6 @@ from django.db import Error, OperationalError, connection, connections, transact
 from django.test.utils import CaptureQueriesContext
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.models import Job
 from django_pgqueue.worker.listener import BACKEND
@@ -145,7 +144,7 @@ def replace():
 
 
 def enqueue_some():
-    enqueue_many(app.record, [(SECRET,), (SECRET,)])
+    app.record.enqueue_many([(SECRET,), (SECRET,)])
 
 
 @pytest.mark.parametrize("act", [enqueue_one, enqueue_keyed, replace, enqueue_some])

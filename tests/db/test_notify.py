@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import ECHO, KILLS, LIMITS, limits_in, queue_payload, queues_in
 from django_pgqueue.jobs import ack, kill
@@ -14,6 +13,7 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.maintenance.unique_keys import supersede
 from django_pgqueue.records import Fate, Outcome
+from tests.support.many import enqueued_ids
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.support.worker_rows import reap_all
 
@@ -46,7 +46,7 @@ def expire_two(queue, sql):
 
 
 def kill_two(queue, sql):
-    ids = enqueue_many(app.noop, [()] * 2)
+    ids = enqueued_ids(app.noop, [()] * 2)
     sql("UPDATE pgqueue_jobs SET has_waiters = id = %s", ids[0])
     with transaction.atomic():
         kill(ids, by="a test")
@@ -54,7 +54,7 @@ def kill_two(queue, sql):
 
 
 def reap_two(queue, sql):
-    ids = enqueue_many(app.noop.using(max_attempts=1), [()] * 2)
+    ids = enqueued_ids(app.noop.using(max_attempts=1), [()] * 2)
     claim(queue, "default", limit=2, worker_id=1)
     sql("UPDATE pgqueue_jobs SET lease_until = now() - interval '1 s', has_waiters = id = %s", ids[0])
     reap_all(queue)

@@ -5,7 +5,6 @@ import pytest
 from django.db import DataError
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.models import DeadJob, FinishedJob
 from tests.support.consumers import cycle
 from tests.support.waiting import until_gone
@@ -20,7 +19,7 @@ def test_transaction_whose_body_fails_is_rolled_back(queue):
 
 def test_refused_outcome_is_found_without_pipelines_too(consumer, monkeypatch):
     monkeypatch.setattr(psycopg.Pipeline, "is_supported", classmethod(lambda cls: False))
-    enqueue_many(app.noop, [()] * 4)
+    app.noop.enqueue_many([()] * 4)
     cycle(consumer)
     for number in range(4):
         consumer.slots.finish(result="no json" if number == 2 else "1")
@@ -66,7 +65,7 @@ def late_trouble(sql):
 
 
 def test_transaction_that_fails_at_its_commit_is_tried_again(consumer, queue, late_trouble, caplog):
-    enqueue_many(app.noop, [()] * 4)
+    app.noop.enqueue_many([()] * 4)
     cycle(consumer)
     for _ in range(4):
         consumer.slots.finish()
@@ -84,7 +83,7 @@ def test_transaction_that_fails_at_its_commit_is_tried_again(consumer, queue, la
 
 def test_value_that_is_never_sent_takes_back_what_was_sent_before_it(queue, sql):
     """The server knows of no error there: it would commit the rest."""
-    enqueue_many(app.noop, [()])
+    app.noop.enqueue_many([()])
     with pytest.raises(DataError, match="NUL"), queue.transaction():
         queue.send("DELETE FROM pgqueue_jobs RETURNING id", {})
         queue.send("SELECT %(text)s::text", {"text": "\0"})

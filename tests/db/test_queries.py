@@ -5,7 +5,6 @@ import re
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.queries import LADDER, LIMIT, PACKAGE, ladder_size, sized, statement
 
 BATCHES = sorted(path.stem for path in PACKAGE.rglob("sql/*.sql") if path.read_text().count(LIMIT) == 1)
@@ -31,7 +30,7 @@ def test_size_changes_the_limit_of_a_batch_and_nothing_else(name):
 
 
 def test_statement_takes_as_many_rows_as_its_size_says(queue, sql):
-    enqueue_many(app.noop, [()] * 9)
+    app.noop.enqueue_many([()] * 9)
     sql("UPDATE pgqueue_jobs SET status = 'scheduled', run_at = now() - interval '1 s'")
     for size, left in ((1, 8), (5, 3), (20, 0)):
         queue.rows(sized("promote", size), {})

@@ -3,7 +3,6 @@
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from tests.support.doctor import only, say
 from tests.support.worker_rows import worker
 
@@ -13,7 +12,7 @@ pytestmark = pytest.mark.django_db
 def test_many_queues_are_one_finding():
     worker(queues=["default"])
     for number in range(8):
-        enqueue_many(app.noop.using(queue=f"q{number}"), [()])
+        app.noop.using(queue=f"q{number}").enqueue_many([()])
     finding = only("queue-not-served")
     assert "8 queues" in finding.what
     assert "q4 (1) and 3 more" in finding.what

@@ -6,7 +6,6 @@ import pytest
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from tests.support.doctor import diagnosis, found, insert, is_healthy, only
 from tests.support.schedules import make
 from tests.support.waiting import eventually
@@ -17,7 +16,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.mark.parametrize(("minutes", "is_found"), [(14, False), (16, True)])
 def test_job_that_waits_too_long_is_found_where_its_queue_is_served(sql, minutes, is_found):
-    enqueue_many(app.noop, [()] * 2)
+    app.noop.enqueue_many([()] * 2)
     sql("UPDATE pgqueue_jobs SET run_at = statement_timestamp() - make_interval(mins => %s)", minutes)
     assert not found("oldest-job")
     worker()
@@ -38,7 +37,7 @@ def test_queue_whose_attempts_mostly_fail_is_found(sql, succeeded, failed, is_fo
 
 
 def test_unknown_tasks_are_found_among_queued_and_scheduled_jobs(sql):
-    enqueue_many(app.noop, [()] * 3)
+    app.noop.enqueue_many([()] * 3)
     assert not found("unknown-tasks")
     sql("INSERT INTO pgqueue_jobs (task) VALUES ('gone.a'), ('gone.a')")
     sql("INSERT INTO pgqueue_jobs (task, status, run_at) VALUES ('<gone>.b', 'scheduled', now() + interval '1 min')")
@@ -140,7 +139,7 @@ def test_arguments_of_another_kind_are_unfit_for_any_function(sql):
 def test_jobs_behind_those_that_come_next_are_looked_at_too(sql, registry_of):
     """The newest ones are, those that wait for a key, and those that are scheduled."""
     registry_of(lambda_of_two, name="two")
-    enqueue_many(app.noop, [()] * 1100)
+    app.noop.enqueue_many([()] * 1100)
     insert(sql, "two", priority="-1")
     assert "arguments-unfit" in diagnosis()[0]
     sql("UPDATE pgqueue_jobs SET id = -id, priority = -2 WHERE task = 'two'")

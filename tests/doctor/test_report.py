@@ -10,7 +10,6 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.doctor import Level, findings, tables
 from django_pgqueue.jobs.actions import KILL
 from django_pgqueue.jobs.bulk_actions import begin
@@ -40,7 +39,7 @@ def nothing(sql) -> bool:
 
 def test_nothing_is_found_where_all_is_well(sql):
     worker()
-    enqueue_many(app.noop, [()] * 3)
+    app.noop.enqueue_many([()] * 3)
     make("hourly")
     Schedule.objects.update(next_at=timezone.now() + ALIVE)
     eventually(lambda: nothing(sql))
@@ -49,11 +48,11 @@ def test_nothing_is_found_where_all_is_well(sql):
 @pytest.mark.django_db(transaction=True)
 def test_nothing_is_found_while_a_real_worker_works_and_it_is_missed_once_it_is_gone(start_worker, sql):
     real = start_worker(LEASE_SECONDS="3").wait_until_ready()
-    enqueue_many(app.noop, [()] * 20)
+    app.noop.enqueue_many([()] * 20)
     eventually(lambda: FinishedJob.objects.count() == 20)
     eventually(lambda: nothing(sql))
     real.kill_group()
-    enqueue_many(app.noop, [()])
+    app.noop.enqueue_many([()])
     eventually(lambda: found("no-workers"))
     assert only("no-workers").level is Level.ERROR
 

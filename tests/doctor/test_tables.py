@@ -7,7 +7,7 @@ from django.db import connection
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import doctor, enqueue_many
+from django_pgqueue import doctor
 from django_pgqueue.doctor import tables
 from django_pgqueue.doctor.finding import View
 from django_pgqueue.maintenance.vacuum import SnapshotHolder
@@ -51,7 +51,7 @@ def test_dead_rows_are_found_once_there_are_many(sql, monkeypatch):
     monkeypatch.setattr(tables, "MANY_DEAD_ROWS", 20)
 
     def dead_rows() -> list[doctor.Finding]:
-        enqueue_many(app.noop, [()] * 20)
+        app.noop.enqueue_many([()] * 20)
         sql("DELETE FROM pgqueue_jobs")
         sql("SELECT pg_stat_force_next_flush()")
         sql("SELECT 1")
@@ -125,7 +125,7 @@ def test_dead_rows_are_found_until_a_vacuum(sql, monkeypatch):
     monkeypatch.setattr(tables, "MANY_DEAD_ROWS", 20)
 
     def dead_rows() -> dict | None:
-        enqueue_many(app.noop, [()] * 20)
+        app.noop.enqueue_many([()] * 20)
         sql("DELETE FROM pgqueue_jobs")
         sql("SELECT pg_stat_force_next_flush()")
         return diagnosis()[0].get("dead-rows")  # not if an autovacuum, for rows of tests before, has just begun anew

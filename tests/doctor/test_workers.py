@@ -9,7 +9,7 @@ from django.db import connection, connections
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, queues
+from django_pgqueue import queues
 from django_pgqueue.doctor import Level
 from django_pgqueue.doctor.finding import View
 from django_pgqueue.doctor.workers import SessionLimit, connections_of
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db
 
 def test_no_worker_is_worse_while_jobs_wait():
     assert only("no-workers").level is Level.WARNING
-    enqueue_many(app.noop.using(queue="mail"), [()])
+    app.noop.using(queue="mail").enqueue_many([()])
     assert only("no-workers").level is Level.ERROR
     assert "mail" in only("no-workers").what
     worker(lease_until=timezone.now() - ALIVE)
@@ -37,8 +37,8 @@ def test_no_worker_is_worse_while_jobs_wait():
 
 def test_queue_that_no_living_worker_serves_is_named():
     worker(queues=["default", "m*", "-mail"])
-    enqueue_many(app.noop.using(queue="mail"), [()] * 3)
-    enqueue_many(app.noop.using(queue="music"), [()])
+    app.noop.using(queue="mail").enqueue_many([()] * 3)
+    app.noop.using(queue="music").enqueue_many([()])
     finding = only("queue-not-served")
     assert (finding.facts["queues"], finding.level) == (["mail"], Level.ERROR)
     assert "mail (3)" in finding.what

@@ -10,7 +10,6 @@ from collections import Counter
 import pytest
 from django.db import IntegrityError, OperationalError, connection, connections, transaction
 
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE, LockKind, admit, try_lock
@@ -27,6 +26,7 @@ from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import Reason
 from tests.support.consumers import cycle
 from tests.support.keyed import admitted, limited
+from tests.support.many import enqueued_ids
 from tests.support.waiting import PATIENCE_SECONDS
 
 
@@ -54,7 +54,7 @@ def test_jobs_of_a_key_are_let_in_by_priority_then_due_time_then_id(queue):
 
 
 def test_as_many_are_let_in_as_the_limit_leaves_room_for_in_the_lowest_slots(queue):
-    ids = enqueue_many(limited(3), [()] * 6)
+    ids = enqueued_ids(limited(3), [()] * 6)
     admit(queue, ["k"])
     assert admitted() == ids[:3]
     jobs = start(queue, 3)
@@ -68,7 +68,7 @@ def test_as_many_are_let_in_as_the_limit_leaves_room_for_in_the_lowest_slots(que
 
 
 def test_each_job_is_let_in_by_its_own_limit_and_none_passes_one_that_finds_no_room(queue):
-    wide = enqueue_many(limited(3), [()] * 2)
+    wide = enqueued_ids(limited(3), [()] * 2)
     narrow = limited(1).enqueue().id
     last = limited(3).enqueue().id
     admit(queue, ["k"])
@@ -88,7 +88,7 @@ def test_each_job_is_let_in_by_its_own_limit_and_none_passes_one_that_finds_no_r
 @pytest.mark.parametrize("locked", [0, 1])
 def test_strict_job_is_not_passed_while_a_caller_notes_that_it_waits_for_it(queue, other_queue, limit, locked):
     """Which locks its row, for a moment: as does any change of a job."""
-    ids = enqueue_many(limited(limit, concurrency_strict=True), [()] * 4)
+    ids = enqueued_ids(limited(limit, concurrency_strict=True), [()] * 4)
     with other_queue.transaction():
         other_queue.rows(statement("watch_jobs"), {"ids": [ids[locked]], "wanted": [True]})
         admit(queue, ["k"])
@@ -98,7 +98,7 @@ def test_strict_job_is_not_passed_while_a_caller_notes_that_it_waits_for_it(queu
 
 
 def test_locked_job_is_passed_where_the_order_is_not_strict(queue, other_queue):
-    first, second = enqueue_many(limited(), [()] * 2)
+    first, second = enqueued_ids(limited(), [()] * 2)
     with other_queue.transaction():
         other_queue.rows(statement("watch_jobs"), {"ids": [first], "wanted": [True]})
         admit(queue, ["k"])
@@ -128,7 +128,7 @@ def test_jobs_that_are_not_due_yet_are_not_let_in(queue, sql):
     ],
 )
 def test_database_refuses_more_than_may_be(queue, sql, change):
-    first, second = enqueue_many(limited(2), [()] * 2)
+    first, second = enqueued_ids(limited(2), [()] * 2)
     admit(queue, ["k"])
     with pytest.raises(IntegrityError):
         sql(f"UPDATE pgqueue_jobs SET {change} WHERE id = %s", second)
@@ -140,7 +140,7 @@ def test_many_admitters_at_once_never_let_in_too_many(transactional_db):
     """Eight connections admit, claim and end the same keys; before a job ends, its thread counts those of its key."""
     keys = [f"key {number}" for number in range(6)]
     for key, limit in zip(keys, itertools.cycle([1, 2, 3]), strict=False):
-        enqueue_many(limited(limit, key), [()] * 40)
+        limited(limit, key).enqueue_many([()] * 40)
     running, most, guard = Counter(), Counter(), threading.Lock()
     ended, failures = [], []
 
@@ -189,7 +189,7 @@ def test_many_admitters_at_once_never_let_in_too_many(transactional_db):
     ids=["retry", "release later", "release"],
 )
 def test_job_that_backs_off_lets_others_pass_unless_the_order_is_strict(queue, sql, fate, details, strict):
-    first, second = enqueue_many(limited(concurrency_strict=strict), [(), ()])
+    first, second = enqueued_ids(limited(concurrency_strict=strict), [(), ()])
     admit(queue, ["k"])
     end(queue, *start(queue), fate, **details)
     admit(queue, ["k"])
@@ -203,7 +203,7 @@ def test_job_that_backs_off_lets_others_pass_unless_the_order_is_strict(queue, s
 
 
 def test_job_of_a_dead_worker_keeps_its_place(queue):
-    first, second = enqueue_many(limited(max_attempts=2), [(), ()])
+    first, second = enqueued_ids(limited(max_attempts=2), [(), ()])
     admit(queue, ["k"])
     start(queue)
     assert settle(queue, leases.worker_leases(queue, [1])).keys == set()
@@ -216,7 +216,7 @@ def test_job_of_a_dead_worker_keeps_its_place(queue):
 
 
 def test_claim_that_was_never_answered_keeps_its_place(queue):
-    first, _ = enqueue_many(limited(), [(), ()])
+    first, _ = enqueued_ids(limited(), [(), ()])
     admit(queue, ["k"])
     release(queue, start(queue))
     admit(queue, ["k"])
@@ -226,7 +226,7 @@ def test_claim_that_was_never_answered_keeps_its_place(queue):
 def test_staff_make_jobs_wait_and_let_others_in(queue):
     """Each wakes who admits, after its commit."""
     later = limited(run_at=dt.timedelta(hours=1)).enqueue().id
-    first, second = enqueue_many(limited(), [(), ()])
+    first, second = enqueued_ids(limited(), [(), ()])
     admit(queue, ["k"])
     for change in (
         lambda: run_now([later], by="eve") == [later],
@@ -243,7 +243,7 @@ def test_staff_make_jobs_wait_and_let_others_in(queue):
 
 
 def test_locked_row_at_the_head_and_open_insert_of_the_key_stall_no_job(queue):
-    head, next_one = enqueue_many(limited(2), [(), ()])
+    head, next_one = enqueued_ids(limited(2), [(), ()])
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=head)
         limited(2).enqueue()
@@ -256,7 +256,7 @@ def test_locked_row_at_the_head_and_open_insert_of_the_key_stall_no_job(queue):
 
 
 def test_outcome_that_a_lock_keeps_from_being_written_still_takes_its_place(queue):
-    first, second = enqueue_many(limited(), [(), ()])
+    first, second = enqueued_ids(limited(), [(), ()])
     admit(queue, ["k"])
     [job] = start(queue)
     with transaction.atomic():
@@ -286,7 +286,7 @@ def test_drain_waits_for_those_that_can_be_let_in(queue):
     def drained(*queues):
         return is_drained(queue, served=QueueSelector(queues), worker_ids=[1])
 
-    enqueue_many(limited(), [(), ()])
+    limited().enqueue_many([(), ()])
     assert (drained(), drained("default"), drained("mail")) == (False, False, True)
     admit(queue, ["k"])
     assert (drained(), drained("mail")) == (False, True)
@@ -300,7 +300,7 @@ def test_drain_waits_for_those_that_can_be_let_in(queue):
 
 
 def test_next_job_of_a_key_is_claimed_in_the_same_cycle(consumer, sql):
-    ids = enqueue_many(limited(), [()] * 3)
+    ids = enqueued_ids(limited(), [()] * 3)
     admit(consumer.database, ["k"])
     cycle(consumer)
     for job_id in ids:
@@ -313,7 +313,7 @@ def test_next_job_of_a_key_is_claimed_in_the_same_cycle(consumer, sql):
 
 def test_next_job_is_claimed_at_once_though_later_ones_of_other_keys_were_taken(consumer):
     """Claims begin behind the last job taken; its predecessor, let in later, is not left for the next full scan."""
-    first, second = enqueue_many(limited(key="a"), [(), ()])
+    first, second = enqueued_ids(limited(key="a"), [(), ()])
     other = limited(key="b").enqueue().id
     admit(consumer.database, ["a", "b"])
     cycle(consumer)
@@ -326,7 +326,7 @@ def test_next_job_is_claimed_at_once_though_later_ones_of_other_keys_were_taken(
 
 
 def test_admission_that_is_refused_keeps_no_outcome_from_being_written(consumer, sql):
-    enqueue_many(limited(), [(), ()])
+    limited().enqueue_many([(), ()])
     admit(consumer.database, ["k"])
     cycle(consumer)
     sql("ALTER TABLE pgqueue_jobs ADD CONSTRAINT nothing_is_let_in CHECK (status <> 'queued') NOT VALID")

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.flow.fairness import START, advance_fair_keys
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.promoter import promote
@@ -19,6 +18,7 @@ from django_pgqueue.models import Job, QueueHead
 from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.heartbeat import HeartbeatMonitor
 from django_pgqueue.worker.maintenance import MaintenanceRunner
+from tests.support.many import enqueued_ids
 
 HOUR = dt.timedelta(hours=1)
 
@@ -36,7 +36,7 @@ def take(queue):
 
 
 def add(key, number=1, **options):
-    return enqueue_many(app.noop.using(fair_key=key, **options), [()] * number)
+    return enqueued_ids(app.noop.using(fair_key=key, **options), [()] * number)
 
 
 def test_late_key_takes_turns_with_a_backlog_of_another(take):
@@ -49,8 +49,8 @@ def test_late_key_takes_turns_with_a_backlog_of_another(take):
 @pytest.mark.django_db
 def test_jobs_of_one_key_are_due_a_turn_apart_and_those_of_another_in_between():
     many = app.noop.using(fair_key="a")
-    ids = enqueue_many(many, [()] * 100)
-    late = enqueue_many(app.noop.using(fair_key="b"), [()] * 3)
+    ids = enqueued_ids(many, [()] * 100)
+    late = enqueued_ids(app.noop.using(fair_key="b"), [()] * 3)
     more = many.enqueue().id
     order = list(Job.objects.order_by("run_at", "id").values_list("id", flat=True))
     assert order == [ids[0], late[0], ids[1], late[1], ids[2], late[2], *ids[3:], more]
@@ -87,7 +87,7 @@ def test_jobs_that_become_due_together_get_turns_when_they_are_promoted(queue, t
 
 
 def test_plain_jobs_keep_their_time_when_they_are_promoted(queue, sql):
-    [job_id] = enqueue_many(app.noop.using(run_at=HOUR), [()])
+    [job_id] = enqueued_ids(app.noop.using(run_at=HOUR), [()])
     add("a", 3)
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 min' WHERE id = %s", job_id)
     [(due,)] = sql("SELECT run_at FROM pgqueue_jobs WHERE id = %s", job_id)

@@ -10,7 +10,7 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, queues
+from django_pgqueue import queues
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidLimit
@@ -19,6 +19,7 @@ from django_pgqueue.flow.queue_limits import default_burst
 from django_pgqueue.jobs import claim as claiming
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job, Queue
+from tests.support.many import enqueued_ids
 from tests.support.queue_limits import HOUR, finish, pass_by, take
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 
@@ -47,7 +48,7 @@ def test_limited_claim_sets_and_returns_what_the_plain_one_does():
 
 
 def test_plain_claim_takes_nothing_from_a_queue_with_a_limit(queue):
-    enqueue_many(app.noop, [()] * 3)
+    app.noop.enqueue_many([()] * 3)
     for limits in ({"max_running": 5}, {"max_running": None, "rate": 5}):
         queues.limit("default", **limits)
         assert claim(queue, "default", limit=3, worker_id=1) == []
@@ -60,7 +61,7 @@ def test_plain_claim_takes_nothing_from_a_queue_with_a_limit(queue):
 
 def test_no_more_run_at_once_than_may(queue, other_queue):
     queues.limit("default", max_running=5)
-    enqueue_many(app.noop, [()] * 20)
+    app.noop.enqueue_many([()] * 20)
     jobs, _ = take(queue, limit=3)
     assert len(jobs) == 3
     assert count(other_queue) == 2
@@ -71,8 +72,8 @@ def test_no_more_run_at_once_than_may(queue, other_queue):
 
 def test_jobs_of_other_queues_do_not_count(queue):
     queues.limit("mail", max_running=2)
-    enqueue_many(app.noop, [()] * 5)
-    enqueue_many(app.noop.using(queue="mail"), [()] * 5)
+    app.noop.enqueue_many([()] * 5)
+    app.noop.using(queue="mail").enqueue_many([()] * 5)
     assert len(claim(queue, "default", limit=5, worker_id=1)) == 5
     assert count(queue, name="mail") == 2
 
@@ -80,7 +81,7 @@ def test_jobs_of_other_queues_do_not_count(queue):
 def test_limited_jobs_come_in_the_order_of_plain_ones(queue):
     queues.limit("default", max_running=3)
     low = app.noop.using(priority=-1).enqueue().id
-    first, second = enqueue_many(app.noop, [(), ()])
+    first, second = enqueued_ids(app.noop, [(), ()])
     high = app.noop.using(priority=9).enqueue().id
     jobs, _ = take(queue)
     assert [job.id for job in jobs] == [high, first, second]
@@ -89,7 +90,7 @@ def test_limited_jobs_come_in_the_order_of_plain_ones(queue):
 
 def test_paused_queue_lets_no_job_in_whatever_its_limit(queue):
     queues.limit("default", max_running=5)
-    enqueue_many(app.noop, [()] * 5)
+    app.noop.enqueue_many([()] * 5)
     queues.pause("default", by="ann", resume_at=HOUR)
     assert count(queue) == 0
     pass_by(3601)
@@ -98,7 +99,7 @@ def test_paused_queue_lets_no_job_in_whatever_its_limit(queue):
 
 def test_lowered_limit_lets_no_job_in_until_enough_have_ended(queue):
     queues.limit("default", max_running=4)
-    enqueue_many(app.noop, [()] * 8)
+    app.noop.enqueue_many([()] * 8)
     jobs, _ = take(queue)
     queues.limit("default", max_running=2)
     assert count(queue) == 0
@@ -110,7 +111,7 @@ def test_lowered_limit_lets_no_job_in_until_enough_have_ended(queue):
 
 def test_many_claimers_at_once_never_exceed_the_limit(transactional_db):
     queues.limit("default", max_running=3)
-    ids = enqueue_many(app.noop, [()] * 120)
+    ids = enqueued_ids(app.noop, [()] * 120)
     counts, failures = [], []
 
     def work():
@@ -140,7 +141,7 @@ def test_many_claimers_at_once_never_exceed_the_limit(transactional_db):
 
 def test_bucket_gives_its_burst_and_then_what_comes_in(queue):
     queues.limit("default", rate=10, period=10_000, burst=4)
-    enqueue_many(app.noop, [()] * 30)
+    app.noop.enqueue_many([()] * 30)
     assert count(queue, limit=1) == 1
     assert count(queue) == 3
     assert count(queue) == 0
@@ -154,7 +155,7 @@ def test_bucket_gives_its_burst_and_then_what_comes_in(queue):
 
 def test_clock_that_is_set_back_fills_the_bucket_and_no_more(queue):
     queues.limit("default", rate=1, period=1000, burst=2)
-    enqueue_many(app.noop, [()] * 9)
+    app.noop.enqueue_many([()] * 9)
     assert [count(queue), count(queue)] == [2, 0]
     pass_by(-3600)
     _, (has_more, token_seconds) = take(queue, limit=1)
@@ -164,7 +165,7 @@ def test_clock_that_is_set_back_fills_the_bucket_and_no_more(queue):
 
 def test_fractions_of_tokens_are_not_lost(queue):
     queues.limit("default", rate=1, period=1000, burst=2)
-    enqueue_many(app.noop, [()] * 5)
+    app.noop.enqueue_many([()] * 5)
     counts = [count(queue)]
     for seconds in (600, 600, 850):
         pass_by(seconds)
@@ -177,7 +178,7 @@ def test_tokens_are_spent_though_the_row_of_the_queue_changes_while_jobs_are_cla
 ):
     """Between the snapshot of the claim and its lock, where it waits here for one more lock."""
     queues.limit("default", rate=1, period=1000, burst=2)
-    enqueue_many(app.noop, [()] * 5)
+    app.noop.enqueue_many([()] * 5)
     before, rest = statement("claim_limited").split("FROM ", maxsplit=1)
     texts = {"claim_limited": f"{before}FROM pg_advisory_xact_lock(6), {rest}"}
     monkeypatch.setattr(claiming, "statement", lambda name: texts.get(name) or statement(name))
@@ -192,7 +193,7 @@ def test_tokens_are_spent_though_the_row_of_the_queue_changes_while_jobs_are_cla
 
 def test_both_limits_hold(queue):
     queues.limit("default", max_running=3, rate=1, period=1000, burst=2)
-    enqueue_many(app.noop, [()] * 9)
+    app.noop.enqueue_many([()] * 9)
     first, _ = take(queue)
     assert len(first) == 2
     pass_by(5000)
@@ -205,7 +206,7 @@ def test_both_limits_hold(queue):
 def test_answer_says_whether_and_when_to_come_back(queue):
     queues.limit("default", rate=1, period=1000)
     assert take(queue) == ([], (False, 0.0))
-    enqueue_many(app.noop, [()] * 3)
+    app.noop.enqueue_many([()] * 3)
     jobs, (has_more, seconds) = take(queue)
     assert (len(jobs), has_more) == (1, True)
     assert 900 < seconds <= 1000
@@ -215,7 +216,7 @@ def test_answer_says_whether_and_when_to_come_back(queue):
 
 def test_session_that_is_just_counting_keeps_others_out_without_a_wait(queue, other_queue):
     queues.limit("default", max_running=5)
-    enqueue_many(app.noop, [()] * 5)
+    app.noop.enqueue_many([()] * 5)
     with other_queue.transaction():
         assert try_lock(other_queue, LockKind.QUEUE, ["default"]).got()
         assert take(queue) == ([], (True, 0.0))
@@ -227,8 +228,8 @@ def test_session_that_is_just_counting_keeps_others_out_without_a_wait(queue, ot
 def test_open_transaction_that_changes_a_limit_is_not_waited_for(queue):
     queues.limit("default", max_running=2)
     queues.limit("mail", rate=5)
-    enqueue_many(app.noop, [()] * 5)
-    enqueue_many(app.noop.using(queue="mail"), [()] * 5)
+    app.noop.enqueue_many([()] * 5)
+    app.noop.using(queue="mail").enqueue_many([()] * 5)
     with transaction.atomic():
         queues.limit("default", max_running=4)
         queues.limit("mail", rate=100)
@@ -289,7 +290,7 @@ def test_limits_that_are_not_named_stay(transactional_db):
 
 def test_setting_a_rate_again_does_not_fill_the_bucket(queue):
     """As a deployment does that sets its limits each time."""
-    enqueue_many(app.noop, [()] * 50)
+    app.noop.enqueue_many([()] * 50)
     queues.limit("default", rate=1, period=1000, burst=10)
     assert count(queue) == 10
     queues.limit("default", rate=1, period=1000, burst=10)

@@ -7,7 +7,6 @@ from django.test import Client
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.queries import statement
 from django_pgqueue.insights import overview
 from django_pgqueue.insights.overview import BoundedCount
@@ -33,9 +32,9 @@ def lines() -> dict[str, overview.QueueLine]:
 
 
 def test_each_status_of_each_queue_is_counted(sql):
-    enqueue_many(app.noop, [()] * 3)
-    enqueue_many(app.noop.using(queue="mail", run_at=dt.timedelta(hours=1)), [()] * 2)
-    enqueue_many(app.noop.using(queue="mail", concurrency_key="k"), [()] * 4)
+    app.noop.enqueue_many([()] * 3)
+    app.noop.using(queue="mail", run_at=dt.timedelta(hours=1)).enqueue_many([()] * 2)
+    app.noop.using(queue="mail", concurrency_key="k").enqueue_many([()] * 4)
     kill([app.noop.using(queue="gone").enqueue().id], by="eve")
     sql("UPDATE pgqueue_jobs SET status = 'running', lease_token = 1 WHERE id = (SELECT min(id) FROM pgqueue_jobs)")
     Queue.objects.create(name="mail")
@@ -49,12 +48,12 @@ def test_each_status_of_each_queue_is_counted(sql):
 def test_numbers_beyond_the_cap_say_that_there_are_more(monkeypatch):
     monkeypatch.setattr(overview, "CAPS", (3,))
     monkeypatch.setattr(overview, "MOST_LOOKED_AT", 3)
-    enqueue_many(app.noop, [()] * 3)
-    enqueue_many(app.noop.using(run_at=dt.timedelta(hours=1)), [()] * 2)
+    app.noop.enqueue_many([()] * 3)
+    app.noop.using(run_at=dt.timedelta(hours=1)).enqueue_many([()] * 2)
     assert lines()["default"].queued == BoundedCount(3, is_short=False)
     assert str(lines()["default"].scheduled) == "2"
-    enqueue_many(app.noop, [()])
-    enqueue_many(app.noop.using(run_at=dt.timedelta(hours=1)), [()] * 2)
+    app.noop.enqueue_many([()])
+    app.noop.using(run_at=dt.timedelta(hours=1)).enqueue_many([()] * 2)
     assert lines()["default"].queued == BoundedCount(3, is_short=True)
     assert str(lines()["default"].scheduled) == "3+"
 
@@ -62,15 +61,15 @@ def test_numbers_beyond_the_cap_say_that_there_are_more(monkeypatch):
 def test_number_that_was_not_counted_at_all_is_no_zero(viewer, monkeypatch):
     """Scheduled jobs are looked at in the order in which they are due, over all queues."""
     monkeypatch.setattr(overview, "MOST_LOOKED_AT", 3)
-    enqueue_many(app.noop.using(queue="first", run_at=dt.timedelta(hours=1)), [()] * 4)
-    enqueue_many(app.noop.using(queue="later", run_at=dt.timedelta(hours=2)), [()] * 4)
+    app.noop.using(queue="first", run_at=dt.timedelta(hours=1)).enqueue_many([()] * 4)
+    app.noop.using(queue="later", run_at=dt.timedelta(hours=2)).enqueue_many([()] * 4)
     Queue.objects.bulk_create(Queue(name=name) for name in ("first", "later"))
     assert {name: str(line.scheduled) for name, line in lines().items()} == {"first": "3+", "later": "?"}
     assert "0+" not in viewer.get(PAGE).content.decode()
 
 
 def test_counting_stops_earlier_where_there_are_many_queues():
-    enqueue_many(app.noop, [()] * 101)
+    app.noop.enqueue_many([()] * 101)
     few, many = ["default"], ["default", *(f"q{number}" for number in range(500))]
     assert overview.numbers_of(few, "default")["default"]["queued"] == BoundedCount(101)
     assert overview.numbers_of(many, "default")["default"]["queued"] == BoundedCount(100, is_short=True)
@@ -111,7 +110,7 @@ def oldest(name: str) -> float | None:
 def test_a_look_tells_queues_and_workers():
     worker(queues=["mail"])
     Queue.objects.create(name="mail")
-    enqueue_many(app.noop, [()] * 3)
+    app.noop.enqueue_many([()] * 3)
     assert {name: (line.queued.value, line.workers) for name, line in lines().items()} == {
         "default": (3, 0),
         "mail": (0, 1),

@@ -6,7 +6,6 @@ import pytest
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.jobs import kill
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job, Queue
@@ -41,7 +40,7 @@ def test_queued_job_says_that_the_workers_of_its_queue_are_leaving(worker):
 
 def test_queued_job_counts_those_before_it_and_the_slots_that_are_taken(worker, queue):
     serving = worker("de*", concurrency=3)
-    enqueue_many(app.noop.using(priority=5), [()] * 4)
+    app.noop.using(priority=5).enqueue_many([()] * 4)
     job_id = app.noop.enqueue().id
     claim(queue, "default", limit=2, worker_id=serving.pk)
     assert told(job_id).splitlines() == [
@@ -78,7 +77,7 @@ def test_queued_job_that_its_queue_holds_up_does_not_say_that_nothing_does(worke
 
 def test_queued_job_counts_no_further_than_the_cap(worker):
     worker()
-    enqueue_many(app.noop.using(priority=5), [()] * 1002)
+    app.noop.using(priority=5).enqueue_many([()] * 1002)
     assert "1,000+ jobs of its queue come before it" in told(app.noop.enqueue().id)
 
 
@@ -103,7 +102,7 @@ def test_paused_queue_is_named_with_who_since_when_until_when_and_why(worker):
 
 def test_limits_of_the_queue_are_told_of_when_reached_and_when_not(worker, queue):
     serving = worker(concurrency=10)
-    enqueue_many(app.noop, [()] * 3)
+    app.noop.enqueue_many([()] * 3)
     Queue.objects.create(name="default", max_running=2)
     job_id = app.noop.enqueue().id
     assert "is limited, which does not hold it up now: 2 at once." in told(job_id)

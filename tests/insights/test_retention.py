@@ -6,11 +6,11 @@ import json
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.insights import retention
 from django_pgqueue.insights.retention import remedy
 from django_pgqueue.jobs import kill
 from django_pgqueue.maintenance.vacuum import SnapshotHolder, oldest_snapshot
+from tests.support.many import enqueued_ids
 from tests.support.retention import finish, row_of, run
 from tests.support.waiting import eventually
 
@@ -37,10 +37,10 @@ def test_it_tells_of_each_partition_what_the_next_pass_does(queue, sql, today, o
 def test_it_tells_of_what_goes_one_by_one(queue, sql, today, settings, monkeypatch):
     monkeypatch.setattr(retention, "CAP", 2)
     settings.PGQUEUE = {"DEAD_RETENTION_DAYS": 30, "RETENTION_DAYS": 1}
-    ids = enqueue_many(app.noop, [()] * 3)
+    ids = enqueued_ids(app.noop, [()] * 3)
     kill(ids, by="test")
     sql("UPDATE pgqueue_dead_jobs SET died_at = '2020-01-01 12:00+00'")
-    finish(queue, *enqueue_many(app.noop.using(keep=3600), [()] * 2))
+    finish(queue, *enqueued_ids(app.noop.using(keep=3600), [()] * 2))
     sql("UPDATE pgqueue_finished_jobs SET prune_at = now() WHERE id = (SELECT min(id) FROM pgqueue_finished_jobs)")
     finish(queue, app.noop.enqueue().id)
     sql("UPDATE pgqueue_finished_jobs SET finished_at = finished_at - interval '3 days' WHERE prune_at IS NULL")

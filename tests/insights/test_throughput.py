@@ -6,7 +6,6 @@ import itertools
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.queries import statement
 from django_pgqueue.insights import throughput
 from django_pgqueue.insights.throughput import RecentWork, StatsCounts
@@ -75,7 +74,7 @@ def empty_in_seconds(now: dt.datetime | None = None) -> float | None:
 
 
 def test_time_to_empty_is_predicted_from_the_jobs_that_left_in_the_last_minutes(queue, stat):
-    enqueue_many(app.noop, [()] * 20)
+    app.noop.enqueue_many([()] * 20)
     stat(0, succeeded=1_000_000)  # this minute is not over
     stat(1, succeeded=6, failed=5, retried=4, died=1)
     stat(5, succeeded=3)
@@ -86,12 +85,12 @@ def test_time_to_empty_is_predicted_from_the_jobs_that_left_in_the_last_minutes(
 
 def test_queue_without_jobs_is_empty_and_of_one_that_stands_still_nothing_is_said(queue):
     assert empty_in_seconds(now=NOW) == 0.0
-    enqueue_many(app.noop, [()] * 3)
+    app.noop.enqueue_many([()] * 3)
     assert empty_in_seconds() is None
 
 
 def test_backlog_is_counted_up_to_a_bound_and_estimated_beyond(queue, monkeypatch, sql):
-    enqueue_many(app.noop, [()] * 500)
+    app.noop.enqueue_many([()] * 500)
     assert throughput.backlog("default", "default") == 500
     assert throughput.backlog("default", "other") == 0
     monkeypatch.setattr(throughput, "MOST_COUNTED", 100)

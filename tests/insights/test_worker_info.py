@@ -4,7 +4,6 @@ import pytest
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.queries import statement
 from django_pgqueue.insights.worker_info import (
     has_living_worker,
@@ -18,6 +17,7 @@ from django_pgqueue.insights.worker_info import (
 from django_pgqueue.jobs.actions import SkipReason
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import BulkAction, Worker
+from tests.support.many import enqueued_ids
 from tests.support.plans import explain, fill
 from tests.support.worker_rows import ALIVE, register, worker
 
@@ -37,7 +37,7 @@ def test_jobs_of_workers_are_found_by_their_index(queue, name, parameters):
 
 def test_state_of_a_process_is_told_by_the_clock_of_the_database(queue, sql):
     one, two = register(queue, concurrency=2), register(queue)
-    enqueue_many(app.noop, [()] * 5)
+    app.noop.enqueue_many([()] * 5)
     claim(queue, "default", limit=5, worker_id=one)
     sql("UPDATE pgqueue_workers SET started_at = now() - interval '1 h', heartbeat_at = now() - interval '10 min'")
     sql("UPDATE pgqueue_workers SET lease_until = now() - interval '5 min' WHERE id = %s", two)
@@ -53,7 +53,7 @@ def test_state_of_a_process_is_told_by_the_clock_of_the_database(queue, sql):
 
 def test_jobs_of_a_process_are_told_up_to_a_limit_the_first_claimed_first(queue, sql):
     one, two = register(queue), register(queue)
-    first, second, third, others = enqueue_many(app.noop, [()] * 4)
+    first, second, third, others = enqueued_ids(app.noop, [()] * 4)
     claim(queue, "default", limit=3, worker_id=one)
     claim(queue, "default", limit=1, worker_id=two)
     for job_id, minutes in ((first, 1), (second, 3), (third, 2)):

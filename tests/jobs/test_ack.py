@@ -9,7 +9,6 @@ from django.db import transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.actions import kill
@@ -27,7 +26,7 @@ HOUR = dt.timedelta(hours=1)
 @pytest.fixture
 def claimed(queue):
     def make(number=1, task=app.noop):
-        enqueue_many(task, [()] * number)
+        task.enqueue_many([()] * number)
         return claim(queue, "default", limit=1000, worker_id=1)[:number]
 
     return make

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, workers
+from django_pgqueue import workers
 from django_pgqueue.backend.results import errors_of
 from django_pgqueue.db.connections import MaintenanceConnection
 from django_pgqueue.db.notify import CHANNEL
@@ -33,6 +33,7 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job
 from tests.support.admin_jobs import scheduled
 from tests.support.died import died, titles
 from tests.support.job_tables import TABLES
+from tests.support.many import enqueued_ids
 
 
 def test_reserved_is_left_alone(put):
@@ -62,7 +63,7 @@ def test_ids_of_the_framework_are_texts(queue):
 
 
 def test_job_that_began_meanwhile_has_no_longer_the_status_that_was_chosen(queue):
-    first, second = enqueue_many(app.noop, [()] * 2)
+    first, second = enqueued_ids(app.noop, [()] * 2)
     claim(queue, "default", limit=1, worker_id=1)
     with transaction.atomic():
         assert lock_with_status([first, second], ["queued", "scheduled"]) == [second]
@@ -78,7 +79,7 @@ def test_moved_jobs_are_claimed_from_their_new_queue_in_order(queue):
 
 
 def test_priority_changes_who_is_claimed_first(queue):
-    first, second = enqueue_many(app.noop, [()] * 2)
+    first, second = enqueued_ids(app.noop, [()] * 2)
     assert set_priority([second], priority=100, by="eve") == [second]
     assert [job.id for job in claim(queue, "default", limit=2, worker_id=1)] == [second, first]
     assert set_priority([first, second], priority=1, by="eve") == []
@@ -149,8 +150,8 @@ def test_queue_or_priority_that_cannot_be_is_named(db, act, message):
 
 
 def test_fair_jobs_that_move_get_turns_between_those_that_are_there(queue):
-    moved = enqueue_many(app.noop.using(queue="old", fair_key="a"), [()] * 3)
-    there = enqueue_many(app.noop.using(queue="new", fair_key="b"), [()] * 3)
+    moved = enqueued_ids(app.noop.using(queue="old", fair_key="a"), [()] * 3)
+    there = enqueued_ids(app.noop.using(queue="new", fair_key="b"), [()] * 3)
     move(moved, queue="new", by="eve")
     assert [job.id for job in claim(queue, "new", limit=1, worker_id=1)] == there[:1]
     promote(queue)
@@ -160,7 +161,7 @@ def test_fair_jobs_that_move_get_turns_between_those_that_are_there(queue):
 
 
 def test_kill_buries_what_waits_and_asks_what_runs(queue):
-    running, queued = enqueue_many(app.noop, [(), ()])
+    running, queued = enqueued_ids(app.noop, [(), ()])
     claim(queue, "default", limit=1, worker_id=1)
     scheduled = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
     result = kill([running, queued, scheduled, 999_999], by="eve")
@@ -173,7 +174,7 @@ def test_kill_buries_what_waits_and_asks_what_runs(queue):
 
 
 def test_kill_does_not_wait_for_a_locked_row(queue, other_queue):
-    running, queued = enqueue_many(app.noop, [(), ()])
+    running, queued = enqueued_ids(app.noop, [(), ()])
     claim(other_queue, "default", limit=1, worker_id=1)
     with queue.transaction():
         queue.rows("SELECT id FROM pgqueue_jobs FOR UPDATE", {})
@@ -278,7 +279,7 @@ def test_what_an_action_needs_is_checked():
 
 
 def test_action_tells_what_it_did_and_why_others_were_skipped(queue):
-    waits, runs = enqueue_many(app.noop, [(), ()])
+    waits, runs = enqueued_ids(app.noop, [(), ()])
     queue.rows("UPDATE pgqueue_jobs SET status='running', lease_token=1 WHERE id=%(id)s RETURNING id", {"id": runs})
     params = {"queue": "bulk"}
     done = action_named("move", "live").do([waits, runs, 10**9], by="eve", params=params, statuses=(), where=None)

@@ -8,7 +8,6 @@ from django.db import transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import OPERATE, Notification
 from django_pgqueue.exceptions import InvalidBulkAction, InvalidFilter, InvalidJob
@@ -28,6 +27,7 @@ from django_pgqueue.maintenance import bulk_runner
 from django_pgqueue.maintenance.bulk_runner import carry_on
 from django_pgqueue.models import BulkAction, DeadJob, Job
 from tests.support.bulk_actions import bury, ended, work
+from tests.support.many import enqueued_ids
 from tests.support.waiting import beside, eventually
 
 
@@ -135,7 +135,7 @@ def test_bulk_action_that_is_rolled_back_is_never_begun(queue):
 @pytest.fixture
 def dead(queue):
     def make(number: int) -> list[int]:
-        ids = enqueue_many(app.record, [("x",)] * number)
+        ids = enqueued_ids(app.record, [("x",)] * number)
         for start in range(0, number, 1000):
             kill(ids[start : start + 1000], by="eve")
         return ids
@@ -156,7 +156,7 @@ def retry_all() -> BulkActionResult:
 
 
 def test_2500_jobs_are_moved_in_slices_each_a_transaction_of_its_own(queue):
-    ids = enqueue_many(app.noop, [()] * 2500)
+    ids = enqueued_ids(app.noop, [()] * 2500)
     tally, seen = BulkActionResult(), []
     batches = (page.ids for page in pages(Source.LIVE, Filter()))
     for _ in in_slices(batches, move, tally=tally):
@@ -168,7 +168,7 @@ def test_2500_jobs_are_moved_in_slices_each_a_transaction_of_its_own(queue):
 
 
 def test_interrupted_slice_is_rolled_back_and_those_before_stay(queue):
-    enqueue_many(app.noop, [()] * 2500)
+    app.noop.enqueue_many([()] * 2500)
     tally, slices = BulkActionResult(), []
 
     def act(ids):
@@ -193,7 +193,7 @@ def test_slices_refuse_to_be_part_of_a_transaction():
 
 
 def test_what_is_locked_or_running_is_left_and_said(queue, other_queue):
-    running, locked, free, gone = [*enqueue_many(app.noop, [()] * 3), 10**9]
+    running, locked, free, gone = [*enqueued_ids(app.noop, [()] * 3), 10**9]
     claim(other_queue, "default", limit=1, worker_id=1)
     tally = BulkActionResult()
     with other_queue.transaction():

@@ -5,10 +5,10 @@ import datetime as dt
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.jobs.claim import claim, new_lease_token, ready_queues, send
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.models import Job
+from tests.support.many import enqueued_ids
 
 BEFORE_ALL = (-101, 0.0, 0)
 """A place that every job comes after."""
@@ -48,7 +48,7 @@ def test_claim_leaves_scheduled_future_and_other_queues_alone(queue, sql, above)
 
 @pytest.mark.parametrize("above", [None, BEFORE_ALL])
 def test_claim_skips_rows_that_another_worker_holds(queue, other_queue, above):
-    ids = enqueue_many(app.noop, [()] * 10)
+    ids = enqueued_ids(app.noop, [()] * 10)
     with queue.transaction():
         mine = send(queue, "default", limit=4, worker_id=1).jobs()
         with other_queue.transaction():
@@ -59,13 +59,13 @@ def test_claim_skips_rows_that_another_worker_holds(queue, other_queue, above):
 
 
 def test_claim_never_takes_more_than_its_limit(queue):
-    enqueue_many(app.noop, [()] * 50)
+    app.noop.enqueue_many([()] * 50)
     assert [len(take(queue, limit=limit)) for limit in (1, 3, 9)] == [1, 3, 8]
     assert Job.objects.filter(status="running").count() == 12
 
 
 def test_every_claim_has_a_token_of_its_own(queue):
-    enqueue_many(app.noop, [()] * 4)
+    app.noop.enqueue_many([()] * 4)
     one, two = take(queue, limit=2), take(queue, limit=2)
     assert len({job.lease_token for job in one}) == len({job.lease_token for job in two}) == 1
     assert one[0].lease_token != two[0].lease_token

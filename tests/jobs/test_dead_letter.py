@@ -4,7 +4,6 @@ import pytest
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.notify import ENDS, Notification
 from django_pgqueue.insights.history import title_of
@@ -13,6 +12,7 @@ from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter, retry
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.states import Reason
 from tests.support.died import died, titles
+from tests.support.many import enqueued_ids
 
 
 def letter(job_id, token=0, reason=Reason.EXHAUSTED, **error) -> DeadLetter:
@@ -34,7 +34,7 @@ def test_running_job_is_moved_by_its_lease_token_alone(queue):
 
 def test_concurrency_keys_of_the_dead_are_told_and_locked_rows_left_alone(queue, other_queue):
     with_key = app.noop.using(concurrency_key="k").enqueue().id
-    without, locked = enqueue_many(app.noop, [(), ()])
+    without, locked = enqueued_ids(app.noop, [(), ()])
     letters = [letter(job_id) for job_id in (locked, without, with_key, 10**9)]
     with other_queue.transaction():
         other_queue.rows("SELECT id FROM pgqueue_jobs WHERE id = %(id)s FOR UPDATE", {"id": locked})
@@ -49,7 +49,7 @@ def test_reserved_is_no_job_that_could_die(queue, sql):
 
 
 def test_callers_that_wait_are_told_after_the_commit(db, sql, django_capture_on_commit_callbacks):
-    awaited, other = enqueue_many(app.noop, [(), ()])
+    awaited, other = enqueued_ids(app.noop, [(), ()])
     sql("UPDATE pgqueue_jobs SET has_waiters = true WHERE id = %s", awaited)
     with django_capture_on_commit_callbacks() as hooks:
         dead_letter(CallerConnection(), [letter(awaited), letter(other)])

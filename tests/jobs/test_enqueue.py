@@ -12,13 +12,16 @@ from django.test import TestCase, TransactionTestCase
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue, enqueue_many, enqueue_on_commit, registry, tasks
+from django_pgqueue import aenqueue_many, enqueue, enqueue_many, instrumentation, registry, tasks
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import Notification
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidJob, UnknownTask
 from django_pgqueue.models import Job
 from django_pgqueue.signals import job_enqueued
+from tests.support.many import enqueued_ids
 from tests.support.waiting import eventually
+
+HOUR = dt.timedelta(hours=1)
 
 
 @pytest.fixture
@@ -90,7 +93,7 @@ def test_bad_input_inserts_nothing():
         (InvalidArguments, lambda: app.record.enqueue({1})),
         (InvalidArguments, lambda: app.record.enqueue("x" * 5_000_000)),
         (InvalidArguments, lambda: app.noop.using(metadata={"a": float("nan")}).enqueue()),
-        (InvalidJob, lambda: enqueue_many(app.record, ["x"])),
+        (InvalidJob, lambda: enqueued_ids(app.record, ["x"])),
     ):
         with pytest.raises(error):
             call()
@@ -120,10 +123,10 @@ def test_queue_on_another_vendor_is_a_clear_error(settings):
 
 
 @pytest.mark.django_db
-def test_enqueue_many_returns_ids_in_the_order_of_the_calls(django_assert_num_queries):
+def test_enqueue_many_returns_handles_in_the_order_of_the_calls(django_assert_num_queries):
     calls = [(str(number),) if number % 2 else {"label": str(number)} for number in range(10_000)]
     with django_assert_num_queries(1):
-        ids = enqueue_many(app.record, calls)
+        ids = enqueued_ids(app.record, calls)
     stored = Job.objects.in_bulk(ids)
     assert [(stored[job_id].args or [stored[job_id].kwargs["label"]])[0] for job_id in ids] == [
         str(number) for number in range(10_000)
@@ -133,16 +136,16 @@ def test_enqueue_many_returns_ids_in_the_order_of_the_calls(django_assert_num_qu
 @pytest.mark.django_db
 def test_enqueue_many_checks_each_shape_of_call_once_and_no_shape_less():
     with pytest.raises(InvalidArguments, match="do not fit"):
-        enqueue_many(app.record, [("a",), {"label": "b"}, ("c",), ("too", "many")])
+        app.record.enqueue_many([("a",), {"label": "b"}, ("c",), ("too", "many")])
     with pytest.raises(InvalidArguments, match="do not fit"):
-        enqueue_many(app.record, [{"label": "b"}, {"lable": "c"}])
+        app.record.enqueue_many([{"label": "b"}, {"lable": "c"}])
     assert Job.objects.count() == 0
 
 
 @pytest.mark.django_db
 def test_enqueue_many_of_nothing_does_nothing(django_assert_num_queries):
     with django_assert_num_queries(0):
-        assert enqueue_many(app.record, []) == []
+        assert enqueued_ids(app.record, []) == []
 
 
 @pytest.mark.django_db
@@ -150,7 +153,7 @@ def test_task_that_workers_will_not_load_is_told_once(registry_of, caplog):
     late = tasks.task(name="shop.jobs.elsewhere")(elsewhere)
     late.using(queue="mail").enqueue()
     late.enqueue()
-    enqueue_many(late, [()])
+    late.enqueue_many([()])
     app.noop.enqueue()
     [line] = [record.getMessage() for record in caplog.records if record.name == "django_pgqueue"]
     assert line == (
@@ -173,9 +176,131 @@ def test_task_that_is_declared_again_is_one_that_workers_load(monkeypatch, caplo
 @pytest.mark.django_db
 def test_enqueue_many_names_the_call_that_is_wrong():
     with pytest.raises(InvalidArguments, match=r"calls\[1\]\[0\] is nan"):
-        enqueue_many(app.record, [("fine",), (float("nan"),)])
+        app.record.enqueue_many([("fine",), (float("nan"),)])
     with pytest.raises(InvalidJob, match=r"calls\[0\] is of the type int. Each call is a tuple"):
-        enqueue_many(app.record, [5])
+        app.record.enqueue_many([5])
+
+
+# Calls of several tasks
+
+
+@pytest.mark.django_db
+def test_calls_of_many_tasks_and_options_are_one_statement(django_assert_num_queries):
+    mail = app.record.using(queue="mail", priority=7, metadata={"a": "é"}, timeout=3, keep=False, max_attempts=2)
+    later = app.noop.using(run_at=HOUR, lease=90)
+    with django_assert_num_queries(1):
+        handles = enqueue_many([mail.bind("a"), later.bind(), app.record.bind(label="b"), mail.bind("c")])
+    rows = [Job.objects.get(pk=handle.id) for handle in handles]
+    assert [handle.id for handle in handles] == sorted(handle.id for handle in handles)
+    assert [(job.task.rpartition(".")[2], job.queue, job.args, job.kwargs) for job in rows] == [
+        ("record", "mail", ["a"], {}),
+        ("noop", "default", [], {}),
+        ("record", "default", [], {"label": "b"}),
+        ("record", "mail", ["c"], {}),
+    ]
+    assert [(handle.task, handle.queue) for handle in handles] == [(job.task, job.queue) for job in rows]
+    first, second, *_ = rows
+    assert (first.priority, first.metadata, first.timeout_seconds, first.keep, first.max_attempts) == (
+        7,
+        {"a": "é"},
+        3,
+        False,
+        2,
+    )
+    assert (second.status, second.lease_seconds) == ("scheduled", 90)
+    assert dt.timedelta(minutes=59) < second.run_at - timezone.now() < dt.timedelta(minutes=61)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("options", [{}, {"fair_key": "k"}], ids=["plain", "with a key"])
+def test_job_of_mixed_calls_is_the_same_row_as_one_that_is_enqueued_alone(options):
+    """Whatever column enqueueing fills."""
+    run_at = timezone.now() + HOUR
+    task = app.record.using(
+        queue="mail", priority=3, run_at=run_at, keep=60, expires=90, metadata={"order": [1]}, timeout=2, **options
+    )
+    handles = [task.enqueue("x"), *enqueue_many([task.bind("x"), app.noop.bind()])[:1]]
+    alone, mixed = (Job.objects.filter(pk=handle.id).values().get() for handle in handles)
+    for own in ("id", "enqueued_at"):
+        del alone[own], mixed[own]
+    assert mixed == alone
+
+
+@pytest.mark.django_db
+def test_thousands_of_calls_with_options_of_their_own_keep_their_order():
+    calls = [app.record.using(priority=number % 200 - 100).bind(str(number)) for number in range(3000)]
+    ids = [handle.id for handle in enqueue_many(calls)]
+    assert list(Job.objects.filter(pk__in=ids).order_by("pk").values_list("args", "priority")) == [
+        ([str(number)], number % 200 - 100) for number in range(3000)
+    ]
+
+
+@pytest.mark.django_db
+def test_mixed_calls_that_cannot_be_enqueued_insert_nothing_and_name_the_call():
+    fine = app.noop.bind()
+    for message, wrong in (
+        (r"calls\[1\]\[0\] is nan", app.record.bind(float("nan"))),
+        (r"calls\[1\] is of the type tuple. Each call is made by bind\(\)", ("x",)),
+        (r"calls\[1\] is of the type Task", app.noop),
+        ("tests.app.tasks.noop is enqueued on 'default', tests.app.tasks.noop on 'other'", on_other.bind()),
+    ):
+        with pytest.raises(InvalidJob, match=message):
+            enqueue_many([fine, wrong])
+    assert Job.objects.count() == 0
+
+
+on_other = app.noop.using(database="other")
+
+
+@pytest.mark.django_db
+def test_no_calls_are_no_statement(django_assert_num_queries):
+    with django_assert_num_queries(0):
+        assert enqueue_many([]) == []
+
+
+def test_mixed_calls_wake_the_queues_that_have_work(transactional_db, notifications):
+    enqueue_many([app.noop.bind(), app.noop.using(queue="mail").bind(), app.noop.using(queue="b", run_at=HOUR).bind()])
+    assert sorted(notifications()) == ["default", "mail"]
+
+
+@pytest.mark.django_db
+def test_mixed_calls_are_told_by_task_and_seen_by_hooks(monkeypatch):
+    told, seen = [], []
+
+    class Seen(instrumentation.InsertHook):
+        metadata = {"seen": "yes"}
+
+        def inserted(self, ids):
+            seen.append(ids)
+
+    def receive(sender, ids, queue, **_):
+        told.append((ids, queue))
+
+    monkeypatch.setattr(instrumentation, "around_inserts", [lambda *_: Seen()])
+    job_enqueued.connect(receive)
+    try:
+        mail = app.noop.using(queue="mail")
+        first, second, third = (handle.id for handle in enqueue_many([mail.bind(), app.record.bind("x"), mail.bind()]))
+    finally:
+        job_enqueued.disconnect(receive)
+    assert told == [([first, third], "mail"), ([second], "default")]
+    assert seen == [[first, third], [second]]
+    assert {metadata["seen"] for metadata in Job.objects.values_list("metadata", flat=True)} == {"yes"}
+
+
+def test_calls_are_enqueued_from_async_code(transactional_db):
+    async def view():
+        alone = await app.record.bind("a").aenqueue()
+        return [alone, *await aenqueue_many([app.record.bind("b"), app.noop.bind()])]
+
+    assert len(async_to_sync(view)()) == Job.objects.count() == 3
+
+
+def test_many_of_a_task_are_enqueued_from_async_code(transactional_db):
+    async def view():
+        return await app.record.aenqueue_many([("a",), {"label": "b"}])
+
+    assert [handle.task for handle in async_to_sync(view)()] == ["tests.app.tasks.record"] * 2
 
 
 def test_aenqueue_joins_the_sync_connection_of_its_context(transactional_db):
@@ -237,7 +362,7 @@ def test_one_wake_up_for_each_queue_and_transaction(notifications):
         for _ in range(5):
             app.noop.enqueue()
             app.noop.using(queue="mail").enqueue()
-        enqueue_many(app.noop, [()] * 5)
+        app.noop.enqueue_many([()] * 5)
         assert len(connection.run_on_commit) == 2
     assert sorted(notifications()) == ["default", "mail"]
 
@@ -345,15 +470,15 @@ def test_transaction_of_another_database_is_warned_of():
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
 def test_enqueue_on_commit_waits_for_the_other_database():
     with pytest.raises(ZeroDivisionError), transaction.atomic(using="other"):
-        enqueue_on_commit(app.record, ("x",), database="other")
+        app.record.bind("x").enqueue_on_commit(using="other")
         1 / 0  # noqa: B018
     assert Job.objects.count() == 0
     with transaction.atomic(using="other"):
-        enqueue_on_commit(app.record, ("x",), database="other")
+        app.record.bind("x").enqueue_on_commit(using="other")
         assert Job.objects.count() == 0
     assert Job.objects.get().args == ["x"]
     with pytest.raises(InvalidArguments), transaction.atomic(using="other"):
-        enqueue_on_commit(app.record, (float("nan"),), database="other")
+        app.record.bind(float("nan")).enqueue_on_commit(using="other")
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
@@ -366,7 +491,7 @@ def test_enqueue_on_commit_needs_earlier_functions_that_do_not_raise_or_are_robu
 
     with contextlib.nullcontext() if robust else pytest.raises(ZeroDivisionError), transaction.atomic(using="other"):
         transaction.on_commit(fail, using="other", robust=robust)
-        enqueue_on_commit(app.record, ("x",), database="other")
+        app.record.bind("x").enqueue_on_commit(using="other")
     assert Job.objects.count() == robust
 
 

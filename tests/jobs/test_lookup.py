@@ -5,7 +5,7 @@ import json
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, jobs
+from django_pgqueue import jobs
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import UnknownJob
@@ -15,6 +15,7 @@ from django_pgqueue.jobs.lookup import find
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import Reason
+from tests.support.many import enqueued_ids
 
 
 def end(queue, fate, **values):
@@ -107,7 +108,7 @@ def test_live_job_is_found_without_a_look_into_history(queue, sql):
 
 def test_numbers_come_back_as_they_were_returned_and_what_python_cannot_hold_as_text(queue, sql):
     """A program gets what the task returned; one that SQL has written in its place is no reason to fail."""
-    [whole, too_long] = enqueue_many(app.noop, [()] * 2)
+    [whole, too_long] = enqueued_ids(app.noop, [()] * 2)
     claimed = claim(queue, "default", limit=2, worker_id=1)
     ack.write(queue, [Outcome(one, Fate.SUCCEEDED, result="1" + "0" * 400) for one in claimed])
     sql("UPDATE pgqueue_finished_jobs SET result = %s WHERE id = %s", "9" * 5000, too_long)

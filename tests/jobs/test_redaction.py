@@ -9,13 +9,14 @@ import pytest
 from django.test import Client
 
 import tests.app.tasks as app
-from django_pgqueue import RetryLater, enqueue, enqueue_many, tasks
+from django_pgqueue import RetryLater, enqueue, tasks
 from django_pgqueue.exceptions import InvalidArguments, InvalidJob
 from django_pgqueue.jobs.failure import LONGEST_TEXT, error_entry
 from django_pgqueue.jobs.redaction import MOST, REDACTED, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.records import Fate, Outcome
 from tests.support.claimed import job, outcome_of
+from tests.support.many import enqueued_ids
 
 SECRET = "hunter2 & 'co' ä"
 
@@ -184,12 +185,12 @@ def raise_error(outcome):
     [
         lambda: enqueue(app.log_in, "ann", b"hunter2"),
         lambda: enqueue(app.log_in, "ann", password=Decimal("4711.5")),
-        lambda: enqueue_many(app.log_in, [("ann", "fine"), ("ann", {"a": b"hunter2"})]),
+        lambda: enqueued_ids(app.log_in, [("ann", "fine"), ("ann", {"a": b"hunter2"})]),
         lambda: enqueue(app.log_in, "ann", "fine", {"auth_token": b"hunter2"}),
         lambda: enqueue(app.log_in, "ann", "hunter2", {}, "4711.5"),
         lambda: enqueue(app.log_in, "ann", b"hunter2" * 100),
         lambda: enqueue(app.log_in, "ann", {"hunter2", "4711.5"}),
-        lambda: enqueue_many(app.log_in, [b"hunter2"]),
+        lambda: enqueued_ids(app.log_in, [b"hunter2"]),
     ],
 )
 def test_refused_arguments_are_named_without_their_values(refused):

@@ -6,10 +6,10 @@ import pytest
 from django.db import connection
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs.search import STATEMENTS, Filter, Source, along_an_index, pages
 from tests.support.job_tables import TABLES, TIMES
+from tests.support.many import enqueued_ids
 
 
 def found(source: Source, **chosen) -> list[int]:
@@ -160,22 +160,22 @@ def test_there_is_a_page_without_ids_where_there_are_no_jobs(db, source):
 
 
 def test_pages_end_with_the_job_that_was_the_newest_though_others_come_in(queue):
-    ids = enqueue_many(app.noop, [()] * 1000)
+    ids = enqueued_ids(app.noop, [()] * 1000)
     seen = []
     for page in pages(Source.LIVE, Filter()):
         seen += page.ids
-        enqueue_many(app.noop, [()] * 1000)
+        app.noop.enqueue_many([()] * 1000)
     assert seen == ids
 
 
 def test_page_is_full_with_a_thousand_jobs_and_the_next_begins_behind_it(db):
-    ids = enqueue_many(app.noop, [()] * 2001)
+    ids = enqueued_ids(app.noop, [()] * 2001)
     assert [page.ids for page in pages(Source.LIVE, Filter())] == [ids[:1000], ids[1000:2000], ids[2000:]]
     assert [page.ids for page in pages(Source.LIVE, Filter(), after_id=ids[1999])] == [ids[2000:]]
 
 
 def test_page_looks_at_ten_thousand_rows_and_no_more(db):
-    enqueue_many(app.noop, [()] * 10_000)
+    app.noop.enqueue_many([()] * 10_000)
     last = app.noop.using(queue="mail").enqueue().id
     first, second = pages(Source.LIVE, Filter(queues=("mail",)))
     assert (first.next_id, first.looked, first.ids) == (last - 1, 10_000, [])

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs import leases as heartbeat
 from django_pgqueue.jobs import stats
@@ -197,7 +196,7 @@ def tally(queue):
 
 
 def claimed(queue, number=1, name="default"):
-    enqueue_many(app.noop.using(queue=name), [()] * number)
+    app.noop.using(queue=name).enqueue_many([()] * number)
     return claim(queue, name, limit=number, worker_id=1)
 
 
@@ -267,7 +266,7 @@ def test_counts_are_kept_apart_by_queue_and_task_and_added_to_those_that_are_the
 
 
 def test_wait_is_from_when_it_was_due_to_its_claim_by_the_clock_of_the_database(queue, sql):
-    enqueue_many(app.noop, [()] * 2)
+    app.noop.enqueue_many([()] * 2)
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 day'")
     jobs = claim(queue, "default", limit=2, worker_id=1)
     day, here = 24 * 3600.0, StatsBuffer(queue)
@@ -328,7 +327,7 @@ def test_minute_is_that_of_the_database(queue, tally, sql):
 
 
 def test_consumer_counts_what_it_writes_and_adds_it_when_that_is_due(consumer):
-    enqueue_many(app.noop, [()] * 3)
+    app.noop.enqueue_many([()] * 3)
     cycle(consumer)
     assert consumer._stats.add_at() == math.inf, "who has done nothing has nothing to add"
     for fate in (Fate.SUCCEEDED, Fate.SUCCEEDED, Fate.RETRIED):
@@ -343,7 +342,7 @@ def test_consumer_counts_what_it_writes_and_adds_it_when_that_is_due(consumer):
 
 
 def test_idle_consumer_is_woken_by_what_it_has_to_add(consumer):
-    enqueue_many(app.noop, [()])
+    app.noop.enqueue_many([()])
     cycle(consumer)
     consumer.slots.finish()
     cycle(consumer)
@@ -401,7 +400,7 @@ def test_counts_outlive_a_lost_connection(queue, tally, sql):
 
 
 def test_worker_that_may_not_count_says_so_and_works_on(consumer, sql, caplog):
-    enqueue_many(app.noop, [()] * 2)
+    app.noop.enqueue_many([()] * 2)
     cycle(consumer)
     consumer.slots.finish()
     sql("ALTER TABLE pgqueue_stats RENAME TO pgqueue_stats_hidden")
@@ -437,7 +436,7 @@ def test_jobs_of_lost_workers_are_counted(queue, lost):
 
 def test_jobs_of_a_dead_process_are_counted_by_how_far_they_had_come(queue):
     worker_id = register(queue)
-    enqueue_many(app.noop, [()] * 2)
+    app.noop.enqueue_many([()] * 2)
     app.noop.using(max_attempts=1, queue="last").enqueue()
     app.noop.using(queue="overdue").enqueue()
     jobs = [job for name in ("default", "last", "overdue") for job in claim(queue, name, limit=2, worker_id=worker_id)]

@@ -30,6 +30,7 @@ from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import Reason
 from tests.app.models import Mark
 from tests.support.keyed import keyed
+from tests.support.many import enqueued_ids
 from tests.support.unique import HOUR, claimed, enqueue, fail, succeed
 from tests.support.waiting import LONG_PATIENCE_SECONDS, PATIENCE_SECONDS, beside, eventually
 
@@ -74,11 +75,106 @@ def test_second_job_of_a_key_is_the_first():
 def test_bulk_returns_the_id_of_each_call_in_their_order():
     first = app.record.using(unique_key="c").enqueue("old").id
     declared = keyed(unique_by=lambda name: None if name == "x" else name)
-    ids = enqueue_many(declared, [("d",), ("x",), ("c",), ("b",), ("x",), ("d",)])
+    ids = enqueued_ids(declared, [("d",), ("x",), ("c",), ("b",), ("x",), ("d",)])
     names = dict(Job.objects.values_list("id", "args"))
     assert [names[job_id] for job_id in ids] == [["d"], ["x"], ["old"], ["b"], ["x"], ["d"]]
     assert (ids[2], ids[0]) == (first, ids[5])
     assert len(set(ids)) == 5
+
+
+# Calls of several tasks
+
+
+@pytest.mark.django_db
+def test_mixed_calls_meet_the_jobs_that_have_their_keys():
+    old = app.record.using(unique_key="b").enqueue("old")
+    handles = enqueue_many(
+        [
+            app.noop.using(unique_key="c", queue="mail").bind(),
+            app.record.using(unique_key="b").bind("new"),
+            app.noop.bind(),
+            app.record.using(unique_key="a", unique_scope="start", unique_for=None, concurrency_key="k").bind("x"),
+            app.record.using(unique_key="c").bind("same key"),
+        ]
+    )
+    assert [handle.created for handle in handles] == [True, False, True, True, False]
+    assert handles[1].id == old.id
+    assert handles[4].id == handles[0].id
+    stored = {job.pk: job for job in Job.objects.all()}
+    assert [(stored[one.id].task, stored[one.id].unique_key, stored[one.id].unique_scope) for one in handles] == [
+        ("tests.app.tasks.noop", "c", "live"),
+        ("tests.app.tasks.record", "b", "live"),
+        ("tests.app.tasks.noop", None, None),
+        ("tests.app.tasks.record", "a", "start"),
+        ("tests.app.tasks.noop", "c", "live"),
+    ]
+    assert (stored[handles[3].id].status, stored[handles[3].id].concurrency_limit) == ("limited", 1)
+    assert len(stored) == 4
+
+
+@pytest.mark.django_db
+def test_mixed_calls_settle_each_conflict_by_their_own_options():
+    jobs = {key: enqueue("old", key=key, run_at=HOUR).id for key in ("left", "new", "later", "sooner", "other")}
+    handles = enqueue_many(
+        [
+            app.record.using(unique_key="left").bind("new"),
+            app.record.using(unique_key="later", on_conflict="later", run_at=2 * HOUR).bind("new"),
+            app.record.using(unique_key="new", on_conflict="replace", metadata={"is": "new"}).bind("new"),
+            app.record.using(unique_key="sooner", on_conflict="earlier", run_at=HOUR / 100).bind("new"),
+            app.noop.using(unique_key="other", on_conflict="replace").bind(),
+        ]
+    )
+    assert [handle.id for handle in handles] == [jobs[key] for key in ("left", "later", "new", "sooner", "other")]
+    assert {job.unique_key: (job.args, hours_ahead(job.pk)) for job in Job.objects.all()} == {
+        "left": (["old"], 1),
+        "new": (["new"], 1),
+        "later": (["old"], 2),
+        "sooner": (["old"], 0),
+        "other": (["old"], 1),
+    }
+    assert Job.objects.get(unique_key="new").metadata == {"is": "new"}
+
+
+@pytest.mark.django_db
+def test_last_call_of_mixed_ones_replaces_those_of_its_task():
+    replaces = app.record.using(unique_key="k", on_conflict="replace", metadata={"is": "new"}, queue="b")
+    of_another = app.noop.using(unique_key="k", on_conflict="replace")
+    handles = enqueue_many([app.record.using(unique_key="k").bind("old"), replaces.bind("new"), of_another.bind()])
+    job = Job.objects.get()
+    assert {handle.id for handle in handles} == {job.pk}
+    assert (job.args, job.metadata, job.queue) == (["new"], {"is": "new"}, "default")
+
+
+@pytest.mark.django_db
+def test_mixed_calls_take_their_keys_in_order_whatever_their_tasks(django_assert_num_queries):
+    """One statement inserts them: two callers with the same keys would deadlock if each task came by itself."""
+    calls = [(app.noop if number % 2 else app.record).using(unique_key=f"{number:03}") for number in range(100)]
+    random.Random(1).shuffle(calls)
+    with django_assert_num_queries(3):  # two for the savepoint
+        enqueue_many([call.bind("x") if call.name == app.record.name else call.bind() for call in calls])
+    in_order = Job.objects.order_by("pk").values_list("unique_key", flat=True)
+    assert list(in_order) == [f"{number:03}" for number in range(100)]
+
+
+def test_mixed_calls_are_all_or_none_where_a_key_comes_and_goes(db, monkeypatch):
+    def explode(*_):
+        raise ZeroDivisionError
+
+    enqueue("old", key="b")
+    monkeypatch.setattr("django_pgqueue.jobs.unique._Insertion.resolve_conflict", explode)
+    with pytest.raises(ZeroDivisionError):
+        enqueue_many([app.record.using(unique_key="a").bind("x"), app.noop.using(unique_key="b").bind()])
+    assert Job.objects.get().args == ["old"]
+
+
+@pytest.mark.django_db
+def test_fair_jobs_of_mixed_calls_take_turns_in_their_queue():
+    one, other = app.noop.using(fair_key="one"), app.record.using(fair_key="other")
+    handles = enqueue_many([one.bind(), one.bind(), other.bind("x"), one.bind(), other.using(queue="b").bind("y")])
+    turns = dict(Job.objects.values_list("pk", "run_at"))
+    of_one = [turns[handles[position].id] for position in (0, 1, 3)]
+    assert of_one == [of_one[0] + number * dt.timedelta(microseconds=1) for number in range(3)]
+    assert turns[handles[2].id] == of_one[0]
 
 
 @pytest.mark.django_db
@@ -128,7 +224,7 @@ def test_last_call_of_a_bulk_replaces(db):
     """Those before it in the same call, and what was there."""
     declared = keyed(pair, unique_by=lambda label, number: label, on_conflict="replace")
     older = declared.enqueue("b", 0).id
-    ids = enqueue_many(declared, [("b", 1), ("a", 2), ("b", 3), ("a", 4), ("c", 5)])
+    ids = enqueued_ids(declared, [("b", 1), ("a", 2), ("b", 3), ("a", 4), ("c", 5)])
     assert ids[:2] == ids[2:4]
     assert ids[0] == older
     assert sorted(Job.objects.values_list("args", flat=True)) == [["a", 4], ["b", 3], ["c", 5]]
@@ -171,13 +267,13 @@ def test_job_that_starts_while_it_is_waited_for_is_not_locked(queue, sql, confli
 def test_others_of_a_bulk_are_changed_when_one_starts_while_it_is_waited_for(queue, sql):
     declared = keyed(pair, unique_by=lambda label, number: label, on_conflict="replace")
     calls = [(label, 1) for label in "cbaed"]
-    ids = enqueue_many(declared, calls)
+    ids = enqueued_ids(declared, calls)
     sql("UPDATE pgqueue_jobs SET priority = 9 WHERE id = %s", ids[1])
     with contextlib.ExitStack() as later:  # noqa: SIM117 - the transaction ends first
         with queue.transaction():
             queue.rows("SELECT id FROM pgqueue_jobs WHERE priority = 9 FOR NO KEY UPDATE", {})
             again = later.enter_context(ThreadPoolExecutor()).submit(
-                in_thread(lambda: enqueue_many(declared, [(label, 2) for label, _ in calls]))
+                in_thread(lambda: enqueued_ids(declared, [(label, 2) for label, _ in calls]))
             )
             eventually(lambda: sql(WAITING) == [(1,)])
             [job] = claim.send(queue, "default", limit=1, worker_id=1).jobs()
@@ -269,7 +365,7 @@ def test_job_that_needs_no_change_is_locked_only_if_its_start_would_miss_one(que
     options = {"on_conflict": conflict, "run_at": {"later": None, "earlier": 2 * HOUR}.get(conflict)}
     with transaction.atomic():
         assert enqueue(**options).id == job_id
-        assert enqueue_many(app.record.using(unique_key="k", **options), [("a",)]) == [job_id]
+        assert enqueued_ids(app.record.using(unique_key="k", **options), [("a",)]) == [job_id]
         free = queue.rows("SELECT id FROM pgqueue_jobs FOR NO KEY UPDATE SKIP LOCKED", {})
         assert len(free) == (1 if scope == "live" else 0)
 
@@ -358,7 +454,7 @@ def test_transaction_of_which_django_does_not_know_is_one(queue, sql, how, confl
     task = app.record.using(unique_key="k", unique_scope="start", on_conflict=conflict)
     with beneath_django(how):
         assert task.enqueue("new").id == first
-        assert enqueue_many(task, [("new",), ("newer",)]) == [first, first]
+        assert enqueued_ids(task, [("new",), ("newer",)]) == [first, first]
         assert claimed(queue) == []
         assert Job.objects.get().args == (["newer"] if conflict == "replace" else ["old"])
     assert [job.id for job in claimed(queue)] == [first]
@@ -409,10 +505,10 @@ def test_bulk_outside_of_a_transaction_waits_for_no_lock_either(queue, sql):
         queue.rows("SELECT id FROM pgqueue_jobs FOR NO KEY UPDATE", {})
         with transaction.atomic(), pytest.raises(OperationalError, match="lock timeout"), transaction.atomic():
             sql("SET LOCAL lock_timeout = 50")
-            enqueue_many(bulk, [("a",), ("b",)])
+            bulk.enqueue_many([("a",), ("b",)])
         sql("SET lock_timeout = 50")
         try:
-            assert enqueue_many(bulk, [("a",), ("b",)]) == [first, first]
+            assert enqueued_ids(bulk, [("a",), ("b",)]) == [first, first]
         finally:
             sql("RESET lock_timeout")
 
@@ -494,7 +590,7 @@ def test_call_changes_nothing_about_a_job_that_will_not_run_any_more(queue, sql,
     first = enqueue("old", run_at=-HOUR).id
     ends(queue, sql, first)
     before = Job.objects.values().get()
-    [second, third] = enqueue_many(app.record.using(unique_key="k", on_conflict=conflict), [("a",), ("b",)])
+    [second, third] = enqueued_ids(app.record.using(unique_key="k", on_conflict=conflict), [("a",), ("b",)])
     assert first != second == third
     assert Job.objects.get(pk=second).args == (["b"] if conflict == "replace" else ["a"])
     assert Job.objects.filter(pk=first).values().get() == before | {"unique_scope": "given_up"}
@@ -545,7 +641,7 @@ def test_bulk_makes_one_job_of_a_key_even_if_that_expires_at_once(db, conflict):
     bulk = app.record.using(unique_key="k", on_conflict=conflict, expires=past)
     inserted = insert_many(bulk, [((label,), {}) for label in "abc"])
     assert (len(set(inserted.ids)), inserted.created) == (1, [True, False, False])
-    assert enqueue_many(bulk, [("d",)]) != inserted.ids[:1]
+    assert enqueued_ids(bulk, [("d",)]) != inserted.ids[:1]
 
 
 @BOTH_WAYS
@@ -719,7 +815,7 @@ def test_reserved_whose_time_is_over_is_no_conflict_even_where_no_worker_has_com
     [job] = claimed(queue)
     succeed(queue, job)
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
-    assert enqueue_many(app.record.using(unique_key="k", on_conflict="replace"), [("a",), ("b",)])[0] != job.id
+    assert enqueued_ids(app.record.using(unique_key="k", on_conflict="replace"), [("a",), ("b",)])[0] != job.id
     assert Job.objects.get(unique_scope="live").args == ["b"]
     assert reacquire_keys(queue) == (0, (), 0, 0)
     assert prune_reserved(queue) == 1
@@ -826,7 +922,7 @@ def test_bulk_that_fails_at_a_conflict_has_inserted_nothing(queue, sql):
         with queue.transaction():
             queue.rows("SELECT id FROM pgqueue_jobs FOR UPDATE", {})
             with pytest.raises(OperationalError):
-                enqueue_many(bulk, [("a",), ("b",)])
+                bulk.enqueue_many([("a",), ("b",)])
     finally:
         sql("SET lock_timeout = 0")
     assert Job.objects.get().unique_key == "b"
@@ -839,7 +935,7 @@ def test_bulks_do_not_deadlock_over_a_key_that_becomes_free(queue, sql):
     def enqueue_both():
         try:
             with transaction.atomic():
-                got.append(enqueue_many(bulk, [("a",), ("b",)]))
+                got.append(enqueued_ids(bulk, [("a",), ("b",)]))
         except OperationalError as error:
             errors.append(str(error))
 
@@ -858,13 +954,13 @@ def test_bulks_do_not_deadlock_over_jobs_that_they_treat_differently(queue, sql)
     """Each is to replace its own jobs, and to keep that of the other task from starting."""
     options = {"unique_by": lambda key: key, "unique_scope": "start", "on_conflict": "replace"}
     one, other, errors = keyed(pick_one, **options), keyed(pick_other, **options), []
-    enqueue_many(one, [("b",), ("c",)])
+    one.enqueue_many([("b",), ("c",)])
     other.enqueue("a")
 
     def enqueue_all(task, *keys) -> None:
         try:
             with transaction.atomic():
-                enqueue_many(task, [(key,) for key in keys])
+                task.enqueue_many([(key,) for key in keys])
         except OperationalError as error:
             errors.append(str(error))
 
@@ -952,7 +1048,7 @@ def enqueue_or_roll_back(task, keys, *, commits: bool) -> set[int]:
     """Return the ids that were got in a transaction that committed."""
     try:
         with transaction.atomic():
-            ids = [task.enqueue(keys[0]).id] if len(keys) == 1 else enqueue_many(task, [(key,) for key in keys])
+            ids = [task.enqueue(keys[0]).id] if len(keys) == 1 else enqueued_ids(task, [(key,) for key in keys])
             assert len(ids) == len(keys)
             assert all(ids)
             if not commits:

@@ -12,7 +12,7 @@ import pytest
 from django.db import connection, transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, jobs
+from django_pgqueue import jobs
 from django_pgqueue.conf import DEFAULTS
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import notify_waiters, send_notification
@@ -24,6 +24,7 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import Reason
+from tests.support.many import enqueued_ids
 from tests.support.results import SESSIONS, end
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -132,7 +133,7 @@ def test_end_that_is_not_announced_is_found_by_looking(queue, settings, pool):
 
 def test_without_notify_no_session_listens_and_nothing_is_noted(queue, sql, settings, pool):
     settings.PGQUEUE = {"NOTIFY": False, "POLL_SECONDS": 0.05}
-    waiters = [pool.submit(wait, jobs.get(job_id)) for job_id in enqueue_many(app.noop, [()] * 3)]
+    waiters = [pool.submit(wait, jobs.get(job_id)) for job_id in enqueued_ids(app.noop, [()] * 3)]
     eventually(lambda: sql(SESSIONS, "pgqueue waiting"))
     with pytest.raises(TimeoutError):
         app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().wait(0.5)
@@ -144,7 +145,7 @@ def test_without_notify_no_session_listens_and_nothing_is_noted(queue, sql, sett
 
 def test_locked_row_is_noted_later_and_holds_up_no_other(queue, settings, pool):
     settings.PGQUEUE = {"POLL_SECONDS": 0.1}
-    locked, free = enqueue_many(app.noop, [()] * 2)
+    locked, free = enqueued_ids(app.noop, [()] * 2)
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=locked)
         waiters = [pool.submit(wait, jobs.get(job_id)) for job_id in (locked, free)]
@@ -159,7 +160,7 @@ def test_locked_row_is_noted_later_and_holds_up_no_other(queue, settings, pool):
 
 def test_many_wait_in_one_event_loop_without_a_thread_each(queue, settings):
     settings.PGQUEUE = NEVER
-    ids = enqueue_many(app.noop, [()] * 100)
+    ids = enqueued_ids(app.noop, [()] * 100)
 
     async def wait_for_all():
         waiting_for_all = [asyncio.create_task(jobs.get(job_id).await_(PATIENCE_SECONDS)) for job_id in ids]
@@ -264,7 +265,7 @@ def test_thread_that_cannot_start_fails_for_its_caller_and_is_tried_again(queue,
 def test_job_that_python_cannot_hold_is_waited_for_like_any_other(queue, sql, settings, pool):
     """SQL can store a number of more digits than Python reads."""
     settings.PGQUEUE = NEVER
-    ids = enqueue_many(app.noop, [()] * 2)
+    ids = enqueued_ids(app.noop, [()] * 2)
     waiters = [pool.submit(wait, jobs.get(job_id)) for job_id in ids]
     eventually(lambda: are_noted(2))
     sql("UPDATE pgqueue_jobs SET metadata = %s WHERE id = %s", f'{{"n": {"9" * 5000}}}', ids[0])

@@ -7,7 +7,6 @@ from django.db import OperationalError
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import ADMIT, CHANNEL, KILLS
 from django_pgqueue.insights.history import title_of
@@ -23,6 +22,7 @@ from django_pgqueue.models import BulkAction, DeadJob, FinishedJob, Job
 from django_pgqueue.signals import job_retried
 from django_pgqueue.states import Reason
 from tests.support.bulk_actions import bury, ended, work
+from tests.support.many import enqueued_ids
 from tests.support.waiting import beside, eventually, until_gone
 
 
@@ -90,7 +90,7 @@ def test_only_what_matches_is_changed(queue):
 
 
 def test_jobs_chosen_by_status_are_spared_once_they_run(queue, sql):
-    waits, runs = enqueue_many(app.noop, [(), ()])
+    waits, runs = enqueued_ids(app.noop, [(), ()])
     sql("UPDATE pgqueue_jobs SET status = 'running', lease_token = 1 WHERE id = %s", runs)
     begin(KILL, Filter(kinds=("queued",)), by="ann")
     work(queue)
@@ -99,7 +99,7 @@ def test_jobs_chosen_by_status_are_spared_once_they_run(queue, sql):
 
 
 def test_jobs_of_a_status_that_the_action_is_not_for_are_not_even_looked_at(queue):
-    enqueue_many(app.noop, [()] * 5)
+    app.noop.enqueue_many([()] * 5)
     app.noop.using(run_at=dt.timedelta(hours=1)).enqueue()
     for kinds in ((), ("queued", "scheduled")):
         Job.objects.filter(errors__0__by="ann").update(status="scheduled")
@@ -148,7 +148,7 @@ def test_jobs_that_a_session_is_changing_are_left_alone_without_waiting(queue, o
 
 
 def test_what_actions_announce_is_handed_over_after_the_commit(queue, sql):
-    enqueue_many(app.noop.using(run_at=dt.timedelta(hours=1), queue="mail"), [(), ()])
+    app.noop.using(run_at=dt.timedelta(hours=1), queue="mail").enqueue_many([(), ()])
     app.noop.using(run_at=dt.timedelta(hours=1), concurrency_key="k").enqueue()
     begin(RUN_NOW, Filter(), by="ann")
     assert carry_on(queue).announcements == {CHANNEL: {"mail", ADMIT + "k"}}
@@ -211,7 +211,7 @@ def test_job_that_was_retried_and_died_again_is_not_retried_again(queue):
 
 
 def test_what_came_after_the_bulk_action_was_asked_for_is_left_out(queue):
-    alive = enqueue_many(app.noop, [()] * 5)  # their ids are lower than those of the dead
+    alive = enqueued_ids(app.noop, [()] * 5)  # their ids are lower than those of the dead
     dead = bury(queue, 5)
     begin(PURGE, Filter(), by="ann")
     dead_letter(queue, [DeadLetter(job_id, 0, Reason.EXHAUSTED, {"error": "Late"}) for job_id in alive])
@@ -224,10 +224,10 @@ def test_what_came_after_the_bulk_action_was_asked_for_is_left_out(queue):
 
 
 def test_jobs_enqueued_while_it_runs_are_left_out(queue):
-    enqueue_many(app.noop, [()] * 20)
+    app.noop.enqueue_many([()] * 20)
     bulk_action_id = begin(MOVE, Filter(), by="ann", params={"queue": "bulk"})
     while carry_on(queue, limit=5).bulk_action_id is not None:
-        enqueue_many(app.noop, [()] * 20)
+        app.noop.enqueue_many([()] * 20)
     assert ended(bulk_action_id).done == Job.objects.filter(queue="bulk").count() == 20
 
 
@@ -278,7 +278,7 @@ def open_bulk_actions(database: QueueConnection) -> bool:
 
 def test_bulk_actions_take_turns(queue):
     bury(queue, 4)
-    enqueue_many(app.noop, [()] * 4)
+    app.noop.enqueue_many([()] * 4)
     one, two = begin(PURGE, Filter(), by="ann"), begin(MOVE, Filter(), by="bob", params={"queue": "bulk"})
     order = [carry_on(queue, limit=2).bulk_action_id for _ in range(4)]
     assert order[0] != order[1]

@@ -2,7 +2,6 @@
 
 import time
 
-from django_pgqueue import enqueue_many
 from django_pgqueue.flow.concurrency import LockKind, admit, try_lock
 from django_pgqueue.maintenance.concurrency_sweeper import sweep
 from tests.support.consumers import cycle
@@ -12,7 +11,7 @@ from tests.support.waiting import eventually
 
 def test_sweep_finds_keys_that_have_room_and_goes_on_where_it_stopped(queue):
     for number in range(5):
-        enqueue_many(limited(1, f"key {number}"), [(), ()])
+        limited(1, f"key {number}").enqueue_many([(), ()])
     admit(queue, ["key 1", "key 3"])
     assert sweep(queue, limit=2) == (["key 0"], "key 1")
     assert sweep(queue, limit=2, after="key 1") == (["key 2"], "key 3")
@@ -21,7 +20,7 @@ def test_sweep_finds_keys_that_have_room_and_goes_on_where_it_stopped(queue):
 
 
 def test_key_that_another_session_counts_is_tried_again_soon_and_not_at_once(consumer, other_queue):
-    enqueue_many(limited(), [(), ()])
+    limited().enqueue_many([(), ()])
     admit(consumer.database, ["k"])
     cycle(consumer)
     consumer.slots.finish()

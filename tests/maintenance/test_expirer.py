@@ -7,7 +7,6 @@ import pytest
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.dead_letter import dead_letter
 from django_pgqueue.maintenance import expirer as expiring
@@ -17,6 +16,7 @@ from django_pgqueue.records import Fate
 from django_pgqueue.worker.heartbeat import HeartbeatMonitor
 from django_pgqueue.worker.maintenance import MaintenanceRunner
 from tests.support.consumers import cycle
+from tests.support.many import enqueued_ids
 from tests.support.passes import run_service
 
 HOUR = dt.timedelta(hours=1)
@@ -71,7 +71,7 @@ def test_retry_that_would_come_too_late_dies_with_its_history(consumer, queue, p
 def test_pass_ends_what_waits_and_nothing_that_runs_or_holds_a_key(queue, pass_time, sql):
     running = app.noop.using(expires=HOUR, priority=9).enqueue().id
     claim(queue, "default", limit=1, worker_id=1)
-    queued, held = enqueue_many(app.noop.using(expires=HOUR), [(), ()])
+    queued, held = enqueued_ids(app.noop.using(expires=HOUR), [(), ()])
     later = app.noop.using(expires=HOUR, run_at=HOUR).enqueue().id
     waiting = app.noop.using(expires=HOUR, concurrency_key="k").enqueue().id
     in_time = app.noop.using(expires=HOUR).enqueue().id
@@ -104,7 +104,7 @@ def test_expired_job_gives_its_unique_key_up(queue, pass_time):
 
 
 def test_pass_takes_a_bounded_slice_and_steps_over_locked_rows(queue, pass_time):
-    ids = enqueue_many(app.noop.using(expires=HOUR), [()] * 30)
+    ids = enqueued_ids(app.noop.using(expires=HOUR), [()] * 30)
     pass_time(*ids)
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=ids[0])
@@ -114,7 +114,7 @@ def test_pass_takes_a_bounded_slice_and_steps_over_locked_rows(queue, pass_time)
 
 
 def test_maintenance_ends_all_that_has_expired_and_lets_in_those_behind(queue, pass_time, caplog):
-    ids = enqueue_many(app.noop.using(expires=HOUR, concurrency_key="k"), [()] * 30)
+    ids = enqueued_ids(app.noop.using(expires=HOUR, concurrency_key="k"), [()] * 30)
     behind = app.noop.using(concurrency_key="k").enqueue().id
     called = []
     maintenance = MaintenanceRunner(

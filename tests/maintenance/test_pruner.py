@@ -6,7 +6,7 @@ import pytest
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, registry
+from django_pgqueue import registry
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.jobs import ack, kill, retry
 from django_pgqueue.jobs.claim import claim
@@ -24,6 +24,7 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job, Stat
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.services import Service, Services
 from tests.support.clock import HALF_PAST, clock_set
+from tests.support.many import enqueued_ids
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -57,7 +58,7 @@ def age(sql, **hours: int) -> None:
 
 
 def die(number: int = 1) -> list[int]:
-    ids = enqueue_many(app.noop, [()] * number)
+    ids = enqueued_ids(app.noop, [()] * number)
     assert len(kill(ids, by="test").dead) == number
     return ids
 
@@ -112,13 +113,13 @@ def test_time_of_its_own_goes_with_a_job_whatever_becomes_of_it(queue, sql, opti
 
 
 def test_many_calls_are_kept_as_one_is(queue):
-    enqueue_many(app.noop.using(keep=HOUR), [(), ()])
+    app.noop.using(keep=HOUR).enqueue_many([(), ()])
     assert set(Job.objects.values_list("keep", "keep_seconds")) == {(True, 3600)}
     assert {app.noop.using(keep=keep).options.keep_seconds for keep in (True, False)} == {None}
 
 
 def test_locked_rows_are_stepped_over_and_a_slice_is_as_large_as_was_said(queue, sql):
-    ids = enqueue_many(app.noop.using(keep=1), [()] * 5)
+    ids = enqueued_ids(app.noop.using(keep=1), [()] * 5)
     finish(queue, *ids)
     age(sql, hours=1)
     with transaction.atomic():
@@ -205,7 +206,7 @@ def test_worker_prunes_all_kinds_as_long_as_there_is_more_and_then_looks_no_soon
 ):
     caplog.set_level("INFO")
     settings.PGQUEUE = {"DEAD_RETENTION_DAYS": 1}
-    ids = enqueue_many(app.noop.using(keep=1), [()] * 50)
+    ids = enqueued_ids(app.noop.using(keep=1), [()] * 50)
     finish(queue, *ids)
     die(3)
     put_into_default(sql, 700, days=30)

@@ -7,7 +7,6 @@ import pytest
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs import leases as worker_rows
 from django_pgqueue.jobs.actions import kill
@@ -106,7 +105,7 @@ def test_two_reapers_at_once_settle_each_job_once(queue, other_queue, lost):
 
 
 def test_ack_and_reaper_at_once_have_each_job_once(queue, other_queue, sql):
-    enqueue_many(app.noop, [()] * 500)
+    app.noop.enqueue_many([()] * 500)
     jobs = claim(queue, "default", limit=500, worker_id=5)
     sql("UPDATE pgqueue_jobs SET lease_until = now() - interval '1 s'")
     reaped, receipts = [], []
@@ -138,7 +137,7 @@ def test_reaper_does_not_wait_for_a_locked_row(queue, lost):
 
 def test_dead_process_pays_only_for_what_it_had_started(queue):
     worker_id = register(queue)
-    enqueue_many(app.noop, [()] * 3)
+    app.noop.enqueue_many([()] * 3)
     started, *unrun = claim(queue, "default", limit=4, worker_id=worker_id)
     leases = worker_rows.worker_leases(queue, [worker_id])
     mark = started.id ^ started.lease_token
@@ -168,7 +167,7 @@ def test_one_job_that_a_careful_process_had_not_begun_pays(queue):
 @pytest.mark.parametrize(("number", "was_careful"), [(1, False), (1, True), (2, True)])
 def test_no_job_is_blamed_where_it_is_not_known_which_job_has_ended_the_process(queue, number, was_careful):
     worker_id = register(queue)
-    enqueue_many(app.noop, [()] * (number + 1))
+    app.noop.enqueue_many([()] * (number + 1))
     started, *_ = claim(queue, "default", limit=4, worker_id=worker_id)
     leases = worker_rows.worker_leases(queue, [worker_id])
     settle_dead_process(queue, leases, started={started.run_id}, was_stopped=False, was_careful=was_careful)

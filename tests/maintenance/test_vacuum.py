@@ -7,7 +7,6 @@ import pytest
 from django.db import connection
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
@@ -104,7 +103,7 @@ def test_vacuum_leaves_the_table_alone_below_the_threshold(queue, kill_rows):
 
 
 def test_long_queue_is_vacuumed_when_a_tenth_of_it_is_dead(queue, sql, kill_rows):
-    enqueue_many(app.noop, [()] * 3000)
+    app.noop.enqueue_many([()] * 3000)
     kill_rows(299)
     assert look(queue).live == 3000
     assert vacuum(queue, VacuumHistory(), threshold=100) is None
@@ -216,7 +215,7 @@ def test_jobs_are_enqueued_claimed_and_written_under_the_lock_of_vacuum(queue, o
     holder = other_queue.autocommit()
     with holder.transaction():
         holder.execute("LOCK TABLE pgqueue_jobs IN SHARE UPDATE EXCLUSIVE MODE")
-        enqueue_many(app.noop, [()] * 10)
+        app.noop.enqueue_many([()] * 10)
         jobs = claim(queue, "default", limit=10, worker_id=1)
         with queue.transaction():
             ack.write(queue, [Outcome(job, Fate.SUCCEEDED) for job in jobs])

@@ -8,7 +8,6 @@ from itertools import groupby, pairwise
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from tests.app.models import Mark
 from tests.support.waiting import eventually
@@ -47,7 +46,7 @@ def test_frozen_worker_keeps_no_key_but_that_of_its_job(start_worker):
     os.killpg(frozen.process.pid, signal.SIGSTOP)
     behind = app.record.using(concurrency_key="reserved").enqueue("behind").id
     for key in ("a", "b", "c"):
-        enqueue_many(app.record.using(concurrency_key=key), [(key,)] * 5)
+        app.record.using(concurrency_key=key).enqueue_many([(key,)] * 5)
     start_worker("--concurrency", "2")
     eventually(lambda: FinishedJob.objects.count() == 15)
     assert dict(Job.objects.values_list("id", "status")) == {held: "running", behind: "limited"}
@@ -56,7 +55,7 @@ def test_frozen_worker_keeps_no_key_but_that_of_its_job(start_worker):
 def test_waiting_jobs_are_found_though_they_are_not_announced(start_worker, settings):
     settings.PGQUEUE = {"NOTIFY": False}
     start_worker(**DEAF).wait_until_ready()
-    enqueue_many(app.record.using(concurrency_key="k"), [("x",)] * 5)
+    app.record.using(concurrency_key="k").enqueue_many([("x",)] * 5)
     eventually(lambda: FinishedJob.objects.count() == 5)
 
 

@@ -4,7 +4,6 @@ import pytest
 from django.db import connection, transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.jobs.actions import KILL, RETRY
 from django_pgqueue.jobs.bulk_actions import begin, stop
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
@@ -12,6 +11,7 @@ from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import BulkAction, DeadJob, FinishedJob, Job
 from django_pgqueue.states import Reason
 from tests.app.models import Mark
+from tests.support.many import enqueued_ids
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -20,7 +20,7 @@ ASIDE = ("--queue", "aside", "--concurrency", "1")  # so that what is retried st
 
 
 def bury(queue, number: int) -> list[int]:
-    ids = enqueue_many(app.record, [("x",)] * number)
+    ids = enqueued_ids(app.record, [("x",)] * number)
     dead_letter(queue, [DeadLetter(job_id, 0, Reason.EXHAUSTED, {"error": "ValueError"}) for job_id in ids])
     return ids
 

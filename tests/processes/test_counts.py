@@ -6,7 +6,6 @@ import pytest
 from django.db.models import Sum
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.models import DeadJob, Job, Stat
 from tests.support.waiting import eventually
 
@@ -22,9 +21,9 @@ def counted(**of) -> dict[str, int]:
 
 def test_what_two_commands_have_done_is_counted_when_they_have_drained_the_queue(start_worker):
     """Four processes add to the same rows at about the same time."""
-    enqueue_many(app.noop, [()] * 2000)
-    enqueue_many(app.record_atomic, [()] * 20)
-    enqueue_many(app.fail.using(max_attempts=1), [()] * 30)
+    app.noop.enqueue_many([()] * 2000)
+    app.record_atomic.enqueue_many([()] * 20)
+    app.fail.using(max_attempts=1).enqueue_many([()] * 30)
     workers = [start_worker("--processes", "2", "--drain") for _ in range(2)]
     assert [worker.wait() for worker in workers] == [0, 0]
     assert counted(task=app.noop.name) == {"succeeded": 2000}
@@ -45,7 +44,7 @@ def test_attempts_of_a_process_that_was_killed_are_counted_as_lost(start_worker)
 
 
 def test_worker_that_goes_on_adds_what_it_has_counted(start_worker):
-    enqueue_many(app.noop, [()] * 5)
+    app.noop.enqueue_many([()] * 5)
     worker = start_worker(DJANGO_SETTINGS_MODULE="tests.processes.counting_settings")
     eventually(lambda: counted() == {"succeeded": 5})
     worker.signal(signal.SIGTERM)

@@ -5,7 +5,6 @@ import os
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.models import FinishedJob
 from tests.support import prestarted
 from tests.support.needs import PGBOUNCER
@@ -43,11 +42,11 @@ def named(text: str) -> set[str]:
 
 def test_nothing_is_found_while_a_worker_works_and_it_is_missed_once_it_is_gone(start_worker, sql):
     real = start_worker("--processes", "2", LEASE_SECONDS="3").wait_until_ready()
-    enqueue_many(app.record, [("x",)] * 50)
+    app.record.enqueue_many([("x",)] * 50)
     eventually(lambda: FinishedJob.objects.count() == 50)
     assert found(sql, set()) == ("healthy\n", "", 0)
     real.kill_group()
-    enqueue_many(app.record, [("x",)])
+    app.record.enqueue_many([("x",)])
     assert found(sql, {"no-workers"})[1:] == ("CommandError: Found: 1 error.\n", 1)
 
 

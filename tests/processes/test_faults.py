@@ -11,7 +11,6 @@ import pytest
 from django.db.models.functions import Now
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import POSTGRESQL_17
 from django_pgqueue.jobs.actions import kill
 from django_pgqueue.maintenance.partitions import maintain_partitions
@@ -19,6 +18,7 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from django_pgqueue.states import NEVER
 from tests.app.models import Mark
 from tests.support.crash_points import Point
+from tests.support.many import enqueued_ids
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.support.workers import parent_of
 
@@ -45,9 +45,9 @@ def terminate(sql, name: str) -> None:
 
 def test_killed_child_pays_for_started_jobs_only_and_all_run_again_at_once(start_worker, tmp_path):
     """The first jobs are over in no time, so the child fetches ahead; then 50 that last are running."""
-    quick = enqueue_many(app.noop.using(priority=10), [()] * 3000)
+    quick = enqueued_ids(app.noop.using(priority=10), [()] * 3000)
     go = tmp_path / "go"
-    ids = enqueue_many(app.until_exists.using(lease=3600), [(str(go),)] * 300)
+    ids = enqueued_ids(app.until_exists.using(lease=3600), [(str(go),)] * 300)
     worker = start_worker("--concurrency", "50").wait_until_ready()
     eventually(lambda: len(started()) == 50 and not Job.objects.filter(pk__in=quick).exists())
     [child] = worker.children()
@@ -71,7 +71,7 @@ def test_killed_child_pays_for_started_jobs_only_and_all_run_again_at_once(start
 
 
 def test_killed_command_loses_its_jobs_to_another_worker_within_the_lease(start_worker):
-    ids = enqueue_many(app.sleep.using(lease=3), [(600,)] * 5)
+    ids = enqueued_ids(app.sleep.using(lease=3), [(600,)] * 5)
     doomed = start_worker("--concurrency", "5", LEASE_SECONDS="3").wait_until_ready()
     eventually(lambda: len(started()) == 5)
     other = start_worker("--concurrency", "5", "--shutdown-timeout", "0", LEASE_SECONDS="3").wait_until_ready()
@@ -85,7 +85,7 @@ def test_killed_command_loses_its_jobs_to_another_worker_within_the_lease(start_
 
 def test_killed_command_is_missed_long_before_its_lease_has_passed(start_worker):
     """Its connections are closed when it dies, and it sends no heartbeat. The lease is an hour."""
-    ids = enqueue_many(app.sleep.using(lease=3600), [(600,)] * 5)
+    ids = enqueued_ids(app.sleep.using(lease=3600), [(600,)] * 5)
     doomed = start_worker("--concurrency", "5", LEASE_SECONDS="3600").wait_until_ready()
     eventually(lambda: len(started()) == 5)
     hasty = {"DJANGO_SETTINGS_MODULE": "tests.processes.hasty_settings", "LEASE_SECONDS": "3600"}
@@ -101,7 +101,7 @@ def test_killed_command_is_missed_long_before_its_lease_has_passed(start_worker)
 def test_command_that_loses_its_session_alone_is_not_taken_for_gone(start_worker, sql):
     patience = str(PATIENCE_SECONDS)  # a command without a session must only not be silent for that long
     hasty = {"DJANGO_SETTINGS_MODULE": "tests.processes.hasty_settings", "SILENT_SECONDS": patience}
-    ids = enqueue_many(app.sleep, [(600,)] * 5)
+    ids = enqueued_ids(app.sleep, [(600,)] * 5)
     sleeper = start_worker("--concurrency", "5", "--shutdown-timeout", "0").wait_until_ready()
     eventually(lambda: len(started()) == 5)
     other = start_worker("--queue", "none", **hasty).wait_until_ready()
@@ -137,7 +137,7 @@ def test_idle_worker_stops_at_once_and_leaves_nothing(start_worker):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=str)
 def test_busy_worker_finishes_what_runs_and_gives_the_rest_back(start_worker, number):
-    ids = enqueue_many(app.sleep, [(1.0,)] * 500)
+    ids = enqueued_ids(app.sleep, [(1.0,)] * 500)
     worker = start_worker("--concurrency", "3").wait_until_ready()
     eventually(lambda: len(started()) >= 3)
     worker.signal(number)
@@ -179,7 +179,7 @@ def test_second_signal_does_not_wait(start_worker):
 
 def test_terminated_connections_are_opened_again_and_no_job_is_lost(start_worker, sql):
     """Every connection of the worker is cut three times while it works."""
-    ids = enqueue_many(app.record_atomic, [(str(number),) for number in range(1500)])
+    ids = enqueued_ids(app.record_atomic, [(str(number),) for number in range(1500)])
     worker = start_worker("--processes", "2", "--concurrency", "4").wait_until_ready()
     for cut in range(1, 4):
         eventually(lambda cut=cut: FinishedJob.objects.count() > cut * 300)
@@ -225,7 +225,7 @@ def test_claimed_rows_that_no_process_knows_are_released(start_worker, sql):
 
 def test_coroutine_that_exits_does_not_stop_the_event_loop(start_worker):
     broken = app.exit_in_a_subtask.enqueue().id
-    fine = enqueue_many(app.arecord, [("x",)] * 5)
+    fine = enqueued_ids(app.arecord, [("x",)] * 5)
     worker = start_worker("--concurrency", "2", "--drain")
     assert worker.wait() == 0
     assert set(FinishedJob.objects.values_list("id", flat=True)) == set(fine)
@@ -235,13 +235,13 @@ def test_coroutine_that_exits_does_not_stop_the_event_loop(start_worker):
 def test_coroutines_killed_again_and_again_leave_no_lane_dead(start_worker):
     start_worker("--concurrency", "2").wait_until_ready()
     for _ in range(3):
-        ids = enqueue_many(app.slow_to_tidy, [(), ()])
+        ids = enqueued_ids(app.slow_to_tidy, [(), ()])
         eventually(lambda ids=ids: Mark.objects.filter(job_id__in=ids).count() == 2)
         eventually(
             lambda ids=ids: [kill(ids, by="eve") for _ in range(4)] and not Job.objects.filter(pk__in=ids).exists()
         )
     assert set(DeadJob.objects.values_list("reason", flat=True)) == {"killed"}
-    fine = enqueue_many(app.arecord, [("x",)] * 4)
+    fine = enqueued_ids(app.arecord, [("x",)] * 4)
     eventually(lambda: FinishedJob.objects.filter(pk__in=fine).count() == 4)
 
 
@@ -255,7 +255,7 @@ def test_process_whose_row_was_taken_away_is_registered_again_and_works_on(start
 
 def test_busy_worker_uses_no_cpu_of_its_own(start_worker):
     """Its one slot sleeps, more jobs wait: the process must wait too."""
-    enqueue_many(app.sleep, [(4,)] * 3)
+    app.sleep.enqueue_many([(4,)] * 3)
     worker = start_worker("--concurrency", "1").wait_until_ready()
     eventually(started)
     [child] = worker.children()
@@ -266,7 +266,7 @@ def test_busy_worker_uses_no_cpu_of_its_own(start_worker):
 
 def test_handler_that_holds_the_gil_does_not_get_its_neighbours_started_twice(start_worker):
     """For longer than two heartbeats the consumer cannot write down what it has claimed beside the hog."""
-    once = enqueue_many(app.sleep_once.using(queue="a"), [(0.1,)] * 4)
+    once = enqueued_ids(app.sleep_once.using(queue="a"), [(0.1,)] * 4)
     app.hold_the_gil.using(queue="a", priority=10).enqueue(5)
     start_worker("--concurrency", "5", LEASE_SECONDS="3").wait_until_ready()
     eventually(lambda: FinishedJob.objects.count() == 5)
@@ -287,7 +287,7 @@ END $$
 def test_short_outages_get_no_living_worker_reaped(start_worker, sql, tmp_path):
     """Twice, heartbeats fail for most of a lease; no worker may judge until all have had time to say that they live."""
     go = tmp_path / "go"
-    ids = enqueue_many(app.until_exists.using(lease=3), [(str(go),)] * 2)
+    ids = enqueued_ids(app.until_exists.using(lease=3), [(str(go),)] * 2)
     workers = [start_worker("--concurrency", "1", LEASE_SECONDS="3").wait_until_ready() for _ in range(2)]
     eventually(lambda: len(started()) == 2)
 
@@ -345,7 +345,7 @@ def test_one_service_that_fails_does_not_stop_the_others(start_worker, sql, queu
 def test_frozen_command_starts_nothing_when_it_thaws(start_worker, tmp_path):
     """Stopped for longer than its lease, its jobs are run by another; its own acks are refused."""
     go = tmp_path / "go"
-    jobs = enqueue_many(app.until_exists.using(lease=3), [(str(go),)] * 4)
+    jobs = enqueued_ids(app.until_exists.using(lease=3), [(str(go),)] * 4)
     frozen = start_worker("--concurrency", "2", LEASE_SECONDS="3").wait_until_ready()
     eventually(lambda: len(started()) == 2)
     frozen.freeze()
@@ -374,7 +374,7 @@ def test_worker_serves_on_after_a_child_ends_itself(start_worker):
 
 def test_job_that_kills_its_process_again_and_again_dies_and_the_others_are_done(start_worker):
     killer = app.kill_the_process.using(priority=10).enqueue().id
-    others = enqueue_many(app.record, [("x",)] * 50)
+    others = enqueued_ids(app.record, [("x",)] * 50)
     worker = start_worker("--concurrency", "1").wait_until_ready()
     dead = eventually(DeadJob.objects.filter(pk=killer).first)
     assert (dead.reason, dead.lost, [entry["kind"] for entry in dead.errors]) == ("lost", 3, ["lost"] * 3)
@@ -388,7 +388,7 @@ def test_job_that_ends_its_process_before_it_is_begun_dies_and_the_others_are_do
     """However often it may be attempted."""
     sql("INSERT INTO pgqueue_jobs (task, priority, max_attempts) VALUES ('tests.poison', 5, 1)")
     poison = Job.objects.get(task="tests.poison").id
-    others = enqueue_many(app.record, [("x",)] * 20)
+    others = enqueued_ids(app.record, [("x",)] * 20)
     settings = "tests.processes.poisoned_settings"
     worker = start_worker("--concurrency", "4", DJANGO_SETTINGS_MODULE=settings).wait_until_ready()
     dead = eventually(DeadJob.objects.filter(pk=poison).first)
@@ -448,7 +448,7 @@ def test_command_frozen_in_the_middle_of_its_flush_keeps_no_rows_locked(start_wo
         assert (FinishedJob.objects.get().attempts, FinishedJob.objects.get().lost) == (2, 1)
     frozen.thaw()
     eventually(lambda: FinishedJob.objects.filter(pk=job_id).exists())
-    later = enqueue_many(app.record, [("later",)] * 20)
+    later = enqueued_ids(app.record, [("later",)] * 20)
     eventually(lambda: FinishedJob.objects.filter(pk__in=later).count() == 20)
     assert Mark.objects.filter(job_id=job_id).count() == FinishedJob.objects.get(pk=job_id).attempts
     other.wait_until_ready()

@@ -6,7 +6,6 @@ import signal
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.maintenance.partitions import maintain_partitions
 from tests.support.storage import without_autovacuum
 from tests.support.waiting import eventually
@@ -45,7 +44,7 @@ def busy(condition):
     """Keep the worker at work until then: its sessions add what they did to the server's counters as it goes."""
 
     def is_so():
-        enqueue_many(app.noop, [()] * 20)
+        app.noop.enqueue_many([()] * 20)
         return condition()
 
     eventually(is_so)

@@ -11,9 +11,9 @@ from django.db.models import Sum
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Queue, Stat
 from tests.app.models import Mark
+from tests.support.many import enqueued_ids
 from tests.support.scraping import OPENMETRICS, Scraped, Sheet, must_lint
 from tests.support.waiting import eventually
 
@@ -43,7 +43,7 @@ def scrape_until(scraped: Scraped, is_over) -> Sheet:
 def test_four_processes_tell_what_the_handlers_and_the_tables_tell(start_worker, tmp_path):
     """One of them is killed meanwhile, in the middle of its jobs."""
     limits = tmp_path / "limits"
-    enqueue_many(app.until_exists, [(str(limits),)] * 16)
+    app.until_exists.enqueue_many([(str(limits),)] * 16)
     scraped = Scraped(start_worker, "--processes", "4", "--concurrency", "4")
     scrape_until(
         scraped,
@@ -52,11 +52,11 @@ def test_four_processes_tell_what_the_handlers_and_the_tables_tell(start_worker,
     assert scraped.scrape().of("pgqueue_slots") == 16
     os.kill(scraped.worker.children()[0], signal.SIGKILL)
     scrape_until(scraped, lambda sheet: attempts(sheet, app.until_exists, "lost") == 4)
-    enqueue_many(app.record, [("x",)] * 600)
-    enqueue_many(app.arecord, [("y",)] * 100)
-    enqueue_many(app.fail, [()] * 30)
-    enqueue_many(app.fail_until, [(2,)] * 30)
-    enqueue_many(app.parent, [()] * 20)
+    app.record.enqueue_many([("x",)] * 600)
+    app.arecord.enqueue_many([("y",)] * 100)
+    app.fail.enqueue_many([()] * 30)
+    app.fail_until.enqueue_many([(2,)] * 30)
+    app.parent.enqueue_many([()] * 20)
     limits.touch()
     scrape_until(
         scraped, lambda sheet: sheet.of("pgqueue_dead_jobs", queue="default") == 30 and not Job.objects.exists()
@@ -105,7 +105,7 @@ def test_sums_stay_when_processes_are_recycled(start_worker):
     def are_all_replaced(_: Sheet) -> bool:
         nonlocal enqueued
         if Job.objects.count() < 50:
-            enqueued += len(enqueue_many(app.noop, [()] * 50))
+            enqueued += len(enqueued_ids(app.noop, [()] * 50))
         return not first & set(scraped.worker.children())
 
     scrape_until(scraped, are_all_replaced)

@@ -10,9 +10,9 @@ from django.db import models
 from django.db.models.functions import Now
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.models import FinishedJob, Job, Worker
 from tests.app.models import Mark
+from tests.support.many import enqueued_ids
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -46,7 +46,7 @@ def test_answers_lost_at_commit_let_nothing_run_twice_and_nothing_be_lost(start_
     ).wait_until_ready()
     ids = []
     while proxy.is_losing:
-        ids += [*enqueue_many(app.record, [("x",)] * 20), *enqueue_many(app.record_atomic, [("x",)] * 20)]
+        ids += [*enqueued_ids(app.record, [("x",)] * 20), *enqueued_ids(app.record_atomic, [("x",)] * 20)]
         eventually(lambda ids=ids: FinishedJob.objects.count() >= len(ids) - 100)
     eventually(lambda: not Job.objects.exists())
     assert marks() == sorted(ids)
@@ -64,10 +64,10 @@ def test_connections_that_fall_silent_are_given_up(start_worker, proxy):
         LEASE_SECONDS="6",
         PGQUEUE=json.dumps({"STATEMENT_TIMEOUT_SECONDS": 1}),
     ).wait_until_ready()
-    ids = enqueue_many(app.record, [("before",)] * 20)
+    ids = enqueued_ids(app.record, [("before",)] * 20)
     eventually(lambda: FinishedJob.objects.count() == 20)
     assert proxy.stall("pgqueue") >= 4
-    ids += enqueue_many(app.record, [("after",)] * 20)
+    ids += enqueued_ids(app.record, [("after",)] * 20)
     eventually(lambda: FinishedJob.objects.count() == 40)
     assert marks() == ids
     for service in ("The consumer cannot work", "The heartbeat failed", "The maintenance failed"):
@@ -117,8 +117,8 @@ def test_database_away_for_twice_the_lease_gets_no_worker_reaped_and_no_process_
     ]
     eventually(lambda: Worker.objects.exclude(pid=0).count() == 4)
     children = [worker.children() for worker in workers]
-    long = enqueue_many(app.pause.using(lease=3, priority=10), [(8.0,)] * 4)
-    ids = enqueue_many(app.noop.using(lease=3), [()] * 8_000)
+    long = enqueued_ids(app.pause.using(lease=3, priority=10), [(8.0,)] * 4)
+    ids = enqueued_ids(app.noop.using(lease=3), [()] * 8_000)
     eventually(lambda: Job.objects.filter(status="running", pk__in=long).count() == 4 and FinishedJob.objects.exists())
     proxy.go_away()
     over = models.Q(lease_until__lte=Now() - dt.timedelta(seconds=3))

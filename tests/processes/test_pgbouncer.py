@@ -11,7 +11,7 @@ import pytest
 from django.db import DataError, connections
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, jobs
+from django_pgqueue import jobs
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.flow.concurrency import LockKind, try_lock
 from django_pgqueue.jobs import ack, waiter
@@ -22,6 +22,7 @@ from django_pgqueue.worker import listener as listener_module
 from django_pgqueue.worker.heartbeat import Liveness
 from django_pgqueue.worker.listener import BACKEND, Listener, is_lent, unlisten
 from tests.app.models import Mark
+from tests.support.many import enqueued_ids
 from tests.support.needs import PGBOUNCER, PGBOUNCER_122
 from tests.support.pgbouncer import BINARY, PgBouncer, knows_prepared_statements
 from tests.support.waiting import PATIENCE_SECONDS, eventually
@@ -253,8 +254,8 @@ def listening(client, *, number: int) -> list:
 
 def test_workers_behind_a_pooler_run_each_job_once_and_leave_nothing_on_its_servers(pool, client, start_worker):
     pooler = pool(default_pool_size=6, **UNTRACKED)
-    ids = enqueue_many(app.record, [(str(number),) for number in range(800)])
-    atomic = enqueue_many(app.record_atomic, [(str(number),) for number in range(200)])
+    ids = enqueued_ids(app.record, [(str(number),) for number in range(800)])
+    atomic = enqueued_ids(app.record_atomic, [(str(number),) for number in range(200)])
     worker = start_worker("--processes", "2", "--concurrency", "4", "--drain", **pooler.environment())
     assert worker.wait() == 0, worker.text()
     runs = Counter(Mark.objects.values_list("job_id", flat=True))

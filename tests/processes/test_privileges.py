@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.db import IntegrityError, ProgrammingError, connections
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, jobs
+from django_pgqueue import jobs
 from django_pgqueue.contrib.prometheus import QueueCollector
 from django_pgqueue.contrib.prometheus.families import JOBS, OF_TABLES, UP
 from django_pgqueue.db.queries import statement
@@ -46,7 +46,7 @@ def test_web_server_enqueues_and_can_neither_read_nor_change_what_it_has_enqueue
     as_role("shop_web")
     job_id = app.record.enqueue("secret").id
     app.record.using(run_at=dt.timedelta(hours=1)).enqueue("later")
-    enqueue_many(app.record, [("x",), ("y",)])
+    app.record.enqueue_many([("x",), ("y",)])
     keyed = app.record.using(unique_key="k", concurrency_key="c", fair_key="f")
     assert keyed.enqueue("z").id == keyed.enqueue("z").id
     sql("SELECT pgqueue_enqueue('tests.app.tasks.noop')")

@@ -7,11 +7,12 @@ import signal
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, queues
+from django_pgqueue import queues
 from django_pgqueue.db.connections import POSTGRESQL_17
 from django_pgqueue.models import FinishedJob, Job, Queue
 from tests.app.models import Mark
 from tests.support.crash_points import Point
+from tests.support.many import enqueued_ids
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def test_pause_lets_nothing_start_and_what_runs_end_and_workers_are_told_of_the_end(start_worker):
     """Jobs of some milliseconds, so that the children fetch ahead, beside one that takes its time."""
     long = app.sleep.using(priority=5).enqueue(2.0).id
-    enqueue_many(app.pause, [(0.005,)] * 20_000)
+    app.pause.enqueue_many([(0.005,)] * 20_000)
     worker = start_worker("--concurrency", "4", PGQUEUE=json.dumps({"POLL_SECONDS": 3600}))
     eventually(lambda: FinishedJob.objects.count() > 100)
     queues.pause("default", by="ann")
@@ -40,7 +41,7 @@ def test_pause_lets_nothing_start_and_what_runs_end_and_workers_are_told_of_the_
 
 def test_no_more_jobs_run_than_may_over_all_workers(start_worker):
     queues.limit("default", max_running=3)
-    enqueue_many(app.count_running, [(3,)] * 200)
+    app.count_running.enqueue_many([(3,)] * 200)
     workers = [start_worker("--processes", "2", "--concurrency", "2", "--drain") for _ in range(2)]
     assert [worker.wait() for worker in workers] == [0, 0]
     assert (FinishedJob.objects.count(), Mark.objects.filter(label="too many").count()) == (200, 0)
@@ -56,10 +57,10 @@ def test_command_frozen_at_a_limit_keeps_no_worker_from_other_queues_nor_for_eve
     point.arm("freeze")
     environment = {"LEASE_SECONDS": "3", "PGQUEUE": json.dumps({"STATEMENT_TIMEOUT_SECONDS": 1})}
     frozen = start_worker("--concurrency", "1", CRASH_POINTS=str(tmp_path), **environment)
-    ids = enqueue_many(app.record.using(lease=3), [("limited",)] * 5)
+    ids = enqueued_ids(app.record.using(lease=3), [("limited",)] * 5)
     eventually(lambda: not point.is_armed)
     other = start_worker("--concurrency", "2", **environment)
-    mail = enqueue_many(app.record.using(queue="mail"), [("plain",)] * 5)
+    mail = enqueued_ids(app.record.using(queue="mail"), [("plain",)] * 5)
     eventually(lambda: FinishedJob.objects.filter(pk__in=mail).count() == 5)
     if version >= POSTGRESQL_17:
         eventually(lambda: FinishedJob.objects.filter(pk__in=ids).count() == 5)

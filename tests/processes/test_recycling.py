@@ -9,10 +9,10 @@ import pytest
 from django.core.management import CommandError, call_command
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from django_pgqueue.worker.processes import resident_bytes
 from tests.app.models import Mark
+from tests.support.many import enqueued_ids
 from tests.support.waiting import LONG_PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -32,9 +32,9 @@ def successor(worker, pid: int) -> int | None:
 def test_process_is_replaced_after_max_jobs_and_no_job_is_lost_or_run_twice(start_worker):
     worker = start_worker("--max-jobs", "50", "--concurrency", "2").wait_until_ready()
     [first] = worker.children()
-    ids = enqueue_many(app.record, [(str(number),) for number in range(200)])
+    ids = enqueued_ids(app.record, [(str(number),) for number in range(200)])
     assert eventually(lambda: recycled(worker))[0] == first
-    later = enqueue_many(app.record, [("later",)] * 200)
+    later = enqueued_ids(app.record, [("later",)] * 200)
     eventually(lambda: FinishedJob.objects.count() == 400)
     assert sorted(Mark.objects.values_list("job_id", flat=True)) == sorted([*ids, *later])
     assert set(FinishedJob.objects.values_list("attempts", flat=True)) == {1}
@@ -49,7 +49,7 @@ def test_old_process_works_on_until_the_new_one_is_at_work(start_worker):
     """There is a process to run a job at any moment."""
     worker = start_worker("--max-jobs", "5").wait_until_ready()
     [first] = worker.children()
-    enqueue_many(app.record, [("x",)] * 5)
+    app.record.enqueue_many([("x",)] * 5)
     eventually(lambda: recycled(worker) == [first])
     second = successor(worker, first)
     said = worker.text()
@@ -66,7 +66,7 @@ def test_processes_are_recycled_one_at_a_time(start_worker):
     seen = set()
 
     def all_are_recycled():
-        enqueue_many(app.record, [("x",)] * 3)
+        app.record.enqueue_many([("x",)] * 3)
         seen.add(len(worker.children()))
         return first <= set(recycled(worker))
 
@@ -78,7 +78,7 @@ def test_processes_are_recycled_one_at_a_time(start_worker):
 
 
 def test_drain_goes_on_through_recycling_to_its_end(start_worker):
-    ids = enqueue_many(app.sleep, [(0.02,)] * 1000)
+    ids = enqueued_ids(app.sleep, [(0.02,)] * 1000)
     worker = start_worker("--drain", "--max-jobs", "20", "--concurrency", "2", "--processes", "2")
     assert worker.wait(seconds=LONG_PATIENCE_SECONDS) == 0, worker.text()
     assert "Recycling process" in worker.text()
@@ -94,7 +94,7 @@ def test_job_that_does_not_end_stays_where_it_is_and_processes_do_not_pile_up(st
     second = eventually(lambda: successor(worker, first))
     app.record.enqueue("two")
     eventually(lambda: "is not recycled before one of 1 has ended" in worker.text())
-    enqueue_many(app.record, [("three",)] * 20)
+    app.record.enqueue_many([("three",)] * 20)
     eventually(lambda: Mark.objects.filter(label="three").count() == 20)
     assert sorted(worker.children()) == sorted([first, second])
     assert recycled(worker) == []
@@ -191,11 +191,11 @@ def test_worn_process_may_die_while_its_replacement_starts(start_worker):
     """As by the kernel, when memory is out."""
     worker = start_worker("--max-jobs", "5", "--concurrency", "2", afresh=True).wait_until_ready()
     [first] = worker.children()
-    enqueue_many(app.record, [("x",)] * 5)
+    app.record.enqueue_many([("x",)] * 5)
     eventually(lambda: f"Recycling process {first}" in worker.text())
     with contextlib.suppress(ProcessLookupError):  # the replacement was quick
         os.kill(first, signal.SIGKILL)
-    enqueue_many(app.record, [("y",)] * 3)
+    app.record.enqueue_many([("y",)] * 3)
     eventually(lambda: FinishedJob.objects.count() == 8)
     eventually(lambda: len(worker.children()) == 1)
     assert worker.process.poll() is None, worker.text()

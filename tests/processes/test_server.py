@@ -9,7 +9,6 @@ from django.db import Error, connections, transaction
 from django.test import override_settings
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import POSTGRESQL_17
 from django_pgqueue.db.notify import CHANNEL
 from django_pgqueue.doctor import findings
@@ -20,6 +19,7 @@ from django_pgqueue.worker.heartbeat import Liveness
 from django_pgqueue.worker.listener import Listener
 from tests.app.models import Mark
 from tests.support import needs
+from tests.support.many import enqueued_ids
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -58,7 +58,7 @@ def finished() -> int:
 
 
 def enqueue(number: int) -> list[int]:
-    return enqueue_many(app.record_atomic.using(database=ALIAS), [("x",)] * number)
+    return enqueued_ids(app.record_atomic.using(database=ALIAS), [("x",)] * number)
 
 
 def test_server_that_restarts_under_load_is_found_again_and_effects_are_there_once(server, start_worker):

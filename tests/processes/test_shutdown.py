@@ -8,10 +8,11 @@ import pytest
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, workers
+from django_pgqueue import workers
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from django_pgqueue.states import NEVER
 from tests.app.models import Mark
+from tests.support.many import enqueued_ids
 from tests.support.waiting import eventually
 from tests.support.workers import freeze
 
@@ -29,15 +30,15 @@ def test_a_thousand_jobs_fetched_ahead_go_back_as_if_they_had_never_been_claimed
     [child] = worker.children()
     quick = app.noop.using(priority=10, keep=False)
     with transaction.atomic():
-        enqueue_many(quick, [()] * 10_000)
-        slow = enqueue_many(app.sleep, [(2,)] * 3_000)
+        quick.enqueue_many([()] * 10_000)
+        slow = enqueued_ids(app.sleep, [(2,)] * 3_000)
 
     def fetched() -> int:
         return Job.objects.filter(status="running", pk__in=slow).count()
 
     def is_frozen_in_time() -> bool:
         if not Job.objects.filter(priority=10).exists():  # too late: they have gone back already
-            enqueue_many(quick, [()] * 10_000)
+            quick.enqueue_many([()] * 10_000)
         if fetched() < 1000:
             return False
         freeze(child)

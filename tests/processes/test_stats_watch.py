@@ -9,7 +9,6 @@ import sys
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.insights.formatting import width
 from django_pgqueue.management.commands.pgqueue_stats import CLEAR
 from django_pgqueue.models import Queue
@@ -56,7 +55,7 @@ def test_queue_is_shown_anew_until_ctrl_c(open_terminal):
     terminal = open_terminal("--no-color")
     shows(terminal, "There are no queues yet.")
     assert "every 1 s, the last 5 min; Ctrl-C ends it" in terminal.picture()
-    enqueue_many(app.noop.using(queue="寿司"), [()] * 3)
+    app.noop.using(queue="寿司").enqueue_many([()] * 3)
     shows(terminal, "寿司")
     assert "no-workers" in terminal.picture()
     terminal.type(CTRL_C)

@@ -12,13 +12,14 @@ from asgiref.sync import async_to_sync
 from django.db import connection
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, jobs
+from django_pgqueue import jobs
 from django_pgqueue.exceptions import JobFailed
 from django_pgqueue.jobs import kill
 from django_pgqueue.jobs import waiter as waiting
 from django_pgqueue.models import DeadJob, Job
 from tests.app.models import Mark
 from tests.support import prestarted
+from tests.support.many import enqueued_ids
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.support.workers import database_url
 
@@ -135,7 +136,7 @@ else:
 
 def test_process_made_by_fork_waits_for_itself(worker, start_python):
     """While the thread and the connections of the original are there, which that goes on to use."""
-    ids = enqueue_many(app.record, [("one",), ("two",)])
+    ids = enqueued_ids(app.record, [("one",), ("two",)])
     assert said(start_python(FORK.format(ids=ids, seconds=PATIENCE_SECONDS))).split("\n") == [
         "recorded one",
         "recorded two",

@@ -11,10 +11,10 @@ from django.core.management import CommandError, call_command
 from django.db import connection, connections, transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.jobs.actions import kill
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from tests.app.models import Mark
+from tests.support.many import enqueued_ids
 from tests.support.needs import NO_POOLER
 from tests.support.waiting import LONG_PATIENCE_SECONDS, eventually
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "othe
 
 
 def test_four_processes_run_five_thousand_jobs_once_each(start_worker):
-    ids = enqueue_many(app.record_beside_another.using(priority=1), [()] * 4)  # all the first one can run at a time
-    ids += enqueue_many(app.record, [(str(number),) for number in range(5_000)])
+    ids = enqueued_ids(app.record_beside_another.using(priority=1), [()] * 4)  # all the first one can run at a time
+    ids += enqueued_ids(app.record, [(str(number),) for number in range(5_000)])
     worker = start_worker("--processes", "4", "--concurrency", "4", "--drain", afresh=True)
     assert worker.wait(seconds=LONG_PATIENCE_SECONDS) == 0, worker.text()
     runs = Counter(Mark.objects.values_list("job_id", flat=True))
@@ -90,7 +90,7 @@ def test_transaction_a_job_leaves_open_is_rolled_back_and_the_next_job_is_clean(
 
 @pytest.mark.skipif("THROUGH_PGBOUNCER" in os.environ, reason=NO_POOLER)
 def test_slots_keep_their_connection_between_jobs(start_worker):
-    enqueue_many(app.backend_pid, [()] * 30)
+    app.backend_pid.enqueue_many([()] * 30)
     assert start_worker("--concurrency", "1", "--drain").wait() == 0
     assert len(set(FinishedJob.objects.values_list("result", flat=True))) == 1
 
@@ -133,7 +133,7 @@ def test_killing_a_running_job_reaches_it(start_worker, task):
 
 def test_coroutines_run_at_once_with_connections_of_their_own(start_worker, tmp_path):
     go = tmp_path / "go"
-    enqueue_many(app.auntil_exists.using(max_attempts=1), [(str(go),)] * 20)
+    app.auntil_exists.using(max_attempts=1).enqueue_many([(str(go),)] * 20)
     start_worker("--concurrency", "20").wait_until_ready()
     eventually(lambda: Mark.objects.filter(label="start").count() == 20)
     go.touch()

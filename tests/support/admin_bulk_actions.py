@@ -4,8 +4,8 @@ import html
 import re
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.jobs import kill
+from tests.support.many import enqueued_ids
 
 BULK_ACTIONS = "/admin/pgqueue/bulkaction/"
 VIEWER = ("view_job", "view_deadjob", "view_finishedjob", "view_bulkaction")
@@ -16,7 +16,7 @@ STAFF = (
 
 
 def bury(number: int, **options) -> list[int]:
-    ids = enqueue_many(app.noop.using(**options), [()] * number)
+    ids = enqueued_ids(app.noop.using(**options), [()] * number)
     for start in range(0, number, 1000):
         kill(ids[start : start + 1000], by="ann")
     return ids

@@ -1,16 +1,16 @@
 """Bulk actions, and dead jobs for them."""
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.maintenance.bulk_runner import carry_on
 from django_pgqueue.models import BulkAction
 from django_pgqueue.states import Reason
+from tests.support.many import enqueued_ids
 
 
 def bury(database, number: int, /, **options) -> list[int]:
     """Make dead jobs."""
-    ids = enqueue_many(app.noop.using(**options), [()] * number)
+    ids = enqueued_ids(app.noop.using(**options), [()] * number)
     dead_letter(database, [DeadLetter(job_id, 0, Reason.EXHAUSTED, {"error": "ValueError"}) for job_id in ids])
     return ids
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from tests.support.storage import without_autovacuum
 from tests.support.waiting import eventually
 from tests.support.workers import other_sessions
@@ -26,7 +25,7 @@ def kill_rows(sql) -> Callable[[int], None]:
     """Make a number of rows of the table die, and the server's counters know it."""
 
     def kill(number: int) -> None:
-        enqueue_many(app.noop.using(queue="doomed"), [()] * number)
+        app.noop.using(queue="doomed").enqueue_many([()] * number)
         sql("DELETE FROM pgqueue_jobs WHERE queue = 'doomed'")
         sql("SELECT pg_stat_force_next_flush()")
 

@@ -6,9 +6,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.jobs import kill
 from django_pgqueue.models import Job
+from tests.support.many import enqueued_ids
 
 
 class Terminal(io.StringIO):
@@ -31,7 +31,7 @@ def refused(*words: object) -> str:
 
 
 def dead(number=1, **options) -> list[int]:
-    ids = enqueue_many(app.record.using(**options), [("x",)] * number)
+    ids = enqueued_ids(app.record.using(**options), [("x",)] * number)
     return sorted(kill(ids, by="eve").dead)
 
 

@@ -8,7 +8,6 @@ from django.db import connection, connections
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.jobs import leases as worker_rows
 from django_pgqueue.jobs.claim import claim
@@ -16,6 +15,7 @@ from django_pgqueue.maintenance.reaper import reap_lost
 from django_pgqueue.maintenance.vacuum import oldest_snapshot
 from django_pgqueue.models import Worker
 from django_pgqueue.version import VERSION
+from tests.support.many import enqueued_ids
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.support.workers import other_sessions
 
@@ -104,7 +104,7 @@ def lost(queue, sql):
     """Claim jobs for a worker that then falls silent; return their ids."""
 
     def make(number=1, **options):
-        ids = enqueue_many(app.noop.using(**options), [()] * number)
+        ids = enqueued_ids(app.noop.using(**options), [()] * number)
         worker_id = register(queue)
         worker_rows.heartbeat(queue, {worker_id: 4711}, lease_seconds=30)
         claim(queue, "default", limit=1000, worker_id=worker_id)

@@ -8,7 +8,6 @@ from django.db import transaction
 from django.test import TestCase, override_settings
 from django.utils import timezone
 
-from django_pgqueue import enqueue_many
 from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, run_jobs
 from tests.app import helped
@@ -111,7 +110,7 @@ class AssertEnqueuedTest(TestCase):
         ]
 
     def test_failure_does_not_list_without_an_end(self):
-        enqueue_many(helped.note, [(str(number),) for number in range(30)])
+        helped.note.enqueue_many([(str(number),) for number in range(30)])
         with pytest.raises(AssertionError, match=r"\.\.\. and 21 more$"):
             assert_enqueued(queue="nowhere")
         with pytest.raises(AssertionError, match=r"\.\.\. and 21 more$"):

@@ -5,7 +5,6 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 from django.test import TestCase, TransactionTestCase
 
-from django_pgqueue import enqueue_many
 from django_pgqueue.testing import assert_enqueued, run_jobs
 from tests.app import helped
 from tests.support.marks import labels
@@ -42,7 +41,7 @@ class RunJobsTest(TestCase):
         assert labels() == ["3", "2", "by on_commit", "by enqueue_on_commit", "1", "0"]
 
     def test_limit_leaves_the_rest(self):
-        enqueue_many(helped.note, [(str(number),) for number in range(5)])
+        helped.note.enqueue_many([(str(number),) for number in range(5)])
         assert len(run_jobs(limit=2)) == 2
         assert labels() == ["0", "1"]
 

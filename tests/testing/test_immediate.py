@@ -7,7 +7,6 @@ from asgiref.sync import async_to_sync
 from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase, override_settings
 
-from django_pgqueue import enqueue_many
 from django_pgqueue.exceptions import InvalidArguments, JobFailed
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, run_jobs
@@ -39,7 +38,7 @@ class Checks:
         assert labels() == ["2", "1", "0", "by on_commit", "by enqueue_on_commit", "async"]
 
     def test_many_are_run_in_their_order(self):
-        enqueue_many(helped.note, [("a",), ("b",)])
+        helped.note.enqueue_many([("a",), ("b",)])
         assert labels() == ["a", "b"]
 
     def test_other_jobs_are_left_alone(self):

@@ -8,7 +8,7 @@ from django.db import connection
 from django.test import TestCase, override_settings
 from django.utils import timezone, translation
 
-from django_pgqueue import enqueue_many, is_in_job, queues
+from django_pgqueue import is_in_job, queues
 from django_pgqueue.exceptions import JobFailed, UnknownTask
 from django_pgqueue.jobs import kill
 from django_pgqueue.models import DeadJob, Job
@@ -30,7 +30,7 @@ class RunJobsTest(TestCase):
         assert "helped.family 22 times" in str(raised.value)
 
     def test_many_jobs_are_no_chain(self):
-        enqueue_many(helped.note, [("a",)] * 10)
+        helped.note.enqueue_many([("a",)] * 10)
         with mock.patch("django_pgqueue.testing.run.MOST_RUNS", 5):
             assert len(run_jobs()) == 10
 
@@ -128,7 +128,7 @@ class RunJobsTest(TestCase):
 
     def test_limited_queue_lets_in_what_its_limits_lets_in(self):
         queues.limit("default", rate=2, period=60, burst=2)
-        enqueue_many(helped.note, [("a",), ("b",), ("c",)])
+        helped.note.enqueue_many([("a",), ("b",), ("c",)])
         assert len(run_jobs()) == 2
         assert len(run_jobs(until=HOUR)) == 1
 

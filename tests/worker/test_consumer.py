@@ -10,7 +10,6 @@ import pytest
 from django.db import connection
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.jobs import leases
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.leases import release
@@ -21,6 +20,7 @@ from django_pgqueue.worker.consumer import Consumer, Prefetch
 from django_pgqueue.worker.shared_state import SharedState, now
 from django_pgqueue.worker.slots import Slots
 from tests.support.consumers import accepted, cycle, cycles, fall_silent
+from tests.support.many import enqueued_ids
 from tests.support.slots import ended
 from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
 
@@ -32,7 +32,7 @@ def _slots_end() -> Iterator[None]:
 
 
 def test_consumer_fills_its_slots_and_no_more(consumer):
-    enqueue_many(app.noop, [()] * 10)
+    app.noop.enqueue_many([()] * 10)
     cycle(consumer)
     assert len(consumer.slots.accepted) == 4
     cycle(consumer)
@@ -44,7 +44,7 @@ def test_consumer_fills_its_slots_and_no_more(consumer):
 
 def test_outcome_that_the_database_refuses_is_found_and_buried_alone(consumer):
     """Three good outcomes and one whose result is no JSON: the flush fails, is halved, and only the bad one pays."""
-    ids = enqueue_many(app.noop, [()] * 4)
+    ids = enqueued_ids(app.noop, [()] * 4)
     cycle(consumer)
     for number in range(4):
         consumer.slots.finish(result="no json" if number == 2 else "1")
@@ -59,7 +59,7 @@ def test_outcome_that_the_database_refuses_is_found_and_buried_alone(consumer):
 
 def test_cut_connection_is_logged_by_the_consumer_alone(consumer, queue, sql, caplog):
     """The driver has nothing to add on a logger of its own."""
-    enqueue_many(app.noop, [()] * 4)
+    app.noop.enqueue_many([()] * 4)
     for _ in range(2):
         cycle(consumer)
         session = consumer.database.autocommit().info.backend_pid
@@ -79,7 +79,7 @@ def test_cut_connection_is_logged_by_the_consumer_alone(consumer, queue, sql, ca
 
 
 def test_jobs_fetched_ahead_go_back_when_no_slot_begins_them(consumer, monkeypatch):
-    enqueue_many(app.noop, [()] * 20)
+    app.noop.enqueue_many([()] * 20)
     consumer._prefetch.prefetch = 10
     consumer._prefetch._since += 3600  # the speed of this machine is not to matter
     cycle(consumer)
@@ -95,7 +95,7 @@ def test_jobs_fetched_ahead_go_back_when_no_slot_begins_them(consumer, monkeypat
 
 def test_only_what_is_not_begun_goes_back(consumer):
     """As when slots for plain tasks are all busy, and those for async ones go on."""
-    enqueue_many(app.noop, [()] * 8)
+    app.noop.enqueue_many([()] * 8)
     consumer._prefetch.prefetch = 4
     consumer._prefetch._since += 3600
     cycle(consumer)
@@ -116,7 +116,7 @@ def test_careful_consumer_claims_the_next_job_when_the_last_one_has_ended_or_run
     consumer._careful_until = time.monotonic() + 3600
     consumer._prefetch.prefetch = 8
     consumer._prefetch._since += 3600
-    ids = enqueue_many(app.noop, [()] * 10)
+    ids = enqueued_ids(app.noop, [()] * 10)
     consumer._found_at = time.monotonic() + 3600
     cycle(consumer)
     cycle(consumer)
@@ -153,7 +153,7 @@ def test_others_are_told_of_jobs_that_are_given_back(consumer, monkeypatch, sql)
         lambda queues: told.append((set(queues), Job.objects.filter(status="queued", queue__in=queues).count())),
     )
     for name in ("default", "mail"):
-        enqueue_many(app.noop.using(queue=name), [()] * 4)
+        app.noop.using(queue=name).enqueue_many([()] * 4)
     consumer._prefetch.prefetch = 8
     consumer._prefetch._since += 3600
     for _ in range(3):
@@ -173,7 +173,7 @@ def test_job_that_was_only_just_handed_over_has_not_stalled(consumer):
     consumer._look_again_at -= 60
     consumer.slots.concurrency = 0  # every accepted job counts as waiting for a slot
     consumer._prefetch.prefetch = 4
-    enqueue_many(app.noop, [()] * 2)
+    app.noop.enqueue_many([()] * 2)
     cycle(consumer)
     assert len(consumer.slots.accepted) == 2
     consumer._look_again_at = 0.0
@@ -183,7 +183,7 @@ def test_job_that_was_only_just_handed_over_has_not_stalled(consumer):
 
 
 def test_stop_gives_back_what_waits_and_takes_no_more(consumer):
-    enqueue_many(app.noop, [()] * 20)
+    app.noop.enqueue_many([()] * 20)
     consumer._prefetch.prefetch = 10
     cycle(consumer)
     consumer.stop()
@@ -196,7 +196,7 @@ def test_stop_gives_back_what_waits_and_takes_no_more(consumer):
 
 
 def test_busy_consumer_waits_instead_of_spinning(consumer):
-    enqueue_many(app.noop, [()] * 4)
+    app.noop.enqueue_many([()] * 4)
     cycle(consumer)
     assert len(consumer.slots.accepted) == 4
     consumer._cursors.mark_ready(None)
@@ -211,7 +211,7 @@ def test_busy_consumer_waits_instead_of_spinning(consumer):
 
 def test_schema_change_under_a_prepared_statement_harms_no_outcome(consumer, sql):
     for _ in range(5):
-        enqueue_many(app.noop, [()] * 4)
+        app.noop.enqueue_many([()] * 4)
         cycle(consumer)
         for _ in range(4):
             consumer.slots.finish()
@@ -227,7 +227,7 @@ def test_schema_change_under_a_prepared_statement_harms_no_outcome(consumer, sql
 
 def test_prepared_statements_that_are_gone_harm_no_outcome(consumer):
     for _ in range(5):
-        enqueue_many(app.noop, [()] * 4)
+        app.noop.enqueue_many([()] * 4)
         cycle(consumer)
         for _ in range(4):
             consumer.slots.finish()
@@ -239,7 +239,7 @@ def test_prepared_statements_that_are_gone_harm_no_outcome(consumer):
 
 
 def test_server_that_was_read_only_is_left_for_a_new_connection(consumer, sql):
-    enqueue_many(app.noop, [()])
+    app.noop.enqueue_many([()])
     cycle(consumer)
     consumer.slots.finish()
     name = connection.settings_dict["NAME"]
@@ -258,7 +258,7 @@ def test_server_that_was_read_only_is_left_for_a_new_connection(consumer, sql):
 
 def test_consumer_claims_nothing_when_the_lease_of_its_process_has_passed(consumer):
     consumer._shared.extend_lease(now() - 1)
-    enqueue_many(app.noop, [()])
+    app.noop.enqueue_many([()])
     cycle(consumer)
     assert (consumer.slots.accepted, Job.objects.get().status) == ([], "queued")
 
@@ -268,7 +268,7 @@ def test_job_is_not_started_after_the_lease_of_its_process(transactional_db):
     shared.extend_lease(now() - 1)
     outbox = stdlib_queue.SimpleQueue()
     consumer = Consumer(1, (), Slots(2, shared, outbox), shared)
-    enqueue_many(app.record, [("x",)])
+    app.record.enqueue_many([("x",)])
     [job] = claim(consumer.database, "default", limit=1, worker_id=1)
     cell = consumer._in_flight._free.pop()
     consumer.slots.accept(cell, job)
@@ -378,7 +378,7 @@ def test_speed_is_known_within_few_jobs_after_an_idle_time(clock):
 
 
 def test_admission_that_goes_on_failing_keeps_back_no_outcome(consumer, sql, monkeypatch):
-    enqueue_many(app.noop, [()])
+    app.noop.enqueue_many([()])
     cycle(consumer)
     send = consumer._admissions.send
 
@@ -395,7 +395,7 @@ def test_admission_that_goes_on_failing_keeps_back_no_outcome(consumer, sql, mon
 
 
 def test_trouble_of_a_follow_up_is_not_forgotten_with_the_cycle_that_it_follows(consumer, monkeypatch):
-    enqueue_many(app.noop, [()])
+    app.noop.enqueue_many([()])
     with monkeypatch.context() as patch:
         patch.setattr(consumer_module, "register_queue", fall_silent)
         cycle(consumer)

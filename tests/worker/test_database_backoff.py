@@ -6,7 +6,6 @@ import pytest
 from django.db import OperationalError, connection
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.errors import Silence
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
@@ -14,11 +13,12 @@ from django_pgqueue.models import DeadJob, FinishedJob
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import Reason
 from tests.support.consumers import cycle
+from tests.support.many import enqueued_ids
 from tests.support.waiting import eventually, until_gone
 
 
 def test_outcomes_survive_a_database_that_is_away(consumer, monkeypatch, caplog):
-    enqueue_many(app.noop, [()] * 4)
+    app.noop.enqueue_many([()] * 4)
     cycle(consumer)
     for _ in range(4):
         consumer.slots.finish()
@@ -45,7 +45,7 @@ def test_outcomes_survive_a_database_that_is_away(consumer, monkeypatch, caplog)
 
 def test_outcome_whose_commit_was_never_answered_is_not_called_stale(consumer, sql, monkeypatch, caplog):
     """The second try finds no row, because the first has removed it; what is stale later on is called so."""
-    enqueue_many(app.noop, [()] * 2)
+    app.noop.enqueue_many([()] * 2)
     cycle(consumer)
     receipt = ack.receipt
 
@@ -69,7 +69,7 @@ def test_outcome_whose_commit_was_never_answered_is_not_called_stale(consumer, s
 
 def test_outcomes_in_doubt_stay_so_until_each_is_written_again(consumer, monkeypatch, caplog):
     """After a long silence they are written half by half, and the first half must not end the doubt for the other."""
-    enqueue_many(app.noop, [()] * 4)
+    app.noop.enqueue_many([()] * 4)
     cycle(consumer)
     receipt = ack.receipt
 
@@ -107,7 +107,7 @@ def test_outcome_that_could_not_even_be_sent_is_stale_when_another_worker_has_ru
     """As after a network that was cut, or in a process that thaws while the primary is away."""
     counted = []
     consumer._stats.count = lambda outcomes, stale: counted.append((list(outcomes), stale))
-    [job_id] = enqueue_many(app.noop.using(keep=keep), [()])
+    [job_id] = enqueued_ids(app.noop.using(keep=keep), [()])
     cycle(consumer)
     consumer.slots.finish()
     settings = consumer.database._wrapper.settings_dict
@@ -145,7 +145,7 @@ def cut_at_commit(sql):
 @pytest.mark.parametrize("fate", [Fate.SUCCEEDED, Fate.DIED])
 def test_outcome_in_doubt_is_stale_when_another_worker_has_run_the_job(consumer, queue, sql, caplog, fate):
     """The answers do not tell: what the database holds of the job does."""
-    enqueue_many(app.noop, [()])
+    app.noop.enqueue_many([()])
     cycle(consumer)
     session = consumer.database.autocommit().info.backend_pid
     consumer.slots.finish(fate, reason=Reason.EXHAUSTED, error={"kind": "failed", "error": "x"})
@@ -164,7 +164,7 @@ def test_outcome_in_doubt_is_stale_when_another_worker_has_run_the_job(consumer,
 def test_outcome_of_each_kind_that_was_committed_without_an_answer_is_not_stale(
     consumer, monkeypatch, caplog, fate, keep
 ):
-    enqueue_many(app.noop.using(keep=keep), [()])
+    app.noop.using(keep=keep).enqueue_many([()])
     cycle(consumer)
     receipt = ack.receipt
 
@@ -183,7 +183,7 @@ def test_outcome_of_each_kind_that_was_committed_without_an_answer_is_not_stale(
 
 
 def test_outcome_that_the_server_has_rolled_back_is_not_in_doubt(consumer, trouble):
-    enqueue_many(app.noop, [()])
+    app.noop.enqueue_many([()])
     cycle(consumer)
     consumer.slots.finish()
     trouble("40001", 1, 1)
@@ -192,7 +192,7 @@ def test_outcome_that_the_server_has_rolled_back_is_not_in_doubt(consumer, troub
 
 
 def test_flush_that_takes_too_long_is_made_smaller(consumer):
-    enqueue_many(app.noop, [()] * 4)
+    app.noop.enqueue_many([()] * 4)
     cycle(consumer)
     for _ in range(4):
         consumer.slots.finish()
@@ -257,7 +257,7 @@ def trouble(sql):
 )
 def test_outcomes_wait_for_a_database_that_is_in_trouble(consumer, trouble, state):
     """Serialization failure, deadlock, disk full, memory, connections, locks, time limits, shutdown, read-only."""
-    enqueue_many(app.noop, [()] * 4)
+    app.noop.enqueue_many([()] * 4)
     cycle(consumer)
     for _ in range(4):
         consumer.slots.finish()
@@ -273,7 +273,7 @@ def test_outcomes_wait_for_a_database_that_is_in_trouble(consumer, trouble, stat
 
 def test_second_half_of_a_refused_batch_waits_when_the_first_meets_trouble(consumer, trouble, monkeypatch):
     """One outcome is refused, and when the halves are written apart the database is in trouble."""
-    enqueue_many(app.noop, [()] * 4)
+    app.noop.enqueue_many([()] * 4)
     cycle(consumer)
     for number in range(4):
         consumer.slots.finish(result="no json" if number == 2 else "1")

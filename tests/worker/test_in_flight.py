@@ -6,16 +6,16 @@ import pytest
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate
 from django_pgqueue.states import Reason
 from django_pgqueue.worker.shared_state import CAPACITY
 from tests.support.consumers import cycle
+from tests.support.many import enqueued_ids
 
 
 def test_marks_tell_what_is_held_and_what_was_started(consumer):
-    enqueue_many(app.noop, [()] * 2)
+    app.noop.enqueue_many([()] * 2)
     cycle(consumer)
     shared = consumer._shared
     held = {job.id ^ job.lease_token for _, job in consumer.slots.accepted}
@@ -32,7 +32,7 @@ def test_marks_tell_what_is_held_and_what_was_started(consumer):
 
 
 def test_locked_row_stays_in_the_buffer_and_the_others_are_written(consumer):
-    ids = enqueue_many(app.noop, [()] * 4)
+    ids = enqueued_ids(app.noop, [()] * 4)
     cycle(consumer)
     for _ in range(4):
         consumer.slots.finish()
@@ -61,7 +61,7 @@ def test_error_of_a_refused_outcome_is_stored_without_the_row_that_it_quotes(con
 
 
 def test_outcome_that_cannot_even_be_buried_is_left_to_its_lease(consumer, sql):
-    [job_id] = enqueue_many(app.noop, [()])
+    [job_id] = enqueued_ids(app.noop, [()])
     cycle(consumer)
     sql(
         "INSERT INTO pgqueue_dead_jobs (id, run_at, enqueued_at, reason, queue, task) "
@@ -80,7 +80,7 @@ def test_outcome_that_cannot_even_be_buried_is_left_to_its_lease(consumer, sql):
 
 def test_old_run_of_a_job_ends_beside_the_new_one(consumer, sql):
     """The job lost its lease, and this very process claimed it again while the old run went on."""
-    enqueue_many(app.noop, [()])
+    app.noop.enqueue_many([()])
     cycle(consumer)
     sql("UPDATE pgqueue_jobs SET status = 'queued', lease_token = 0, worker_id = 0")
     cycle(consumer)
@@ -97,7 +97,7 @@ def test_old_run_of_a_job_ends_beside_the_new_one(consumer, sql):
 
 @pytest.mark.parametrize("first", ["old", "new"])
 def test_both_runs_of_a_job_may_end_before_one_flush(consumer, sql, first):
-    enqueue_many(app.noop, [()])
+    app.noop.enqueue_many([()])
     cycle(consumer)
     sql("UPDATE pgqueue_jobs SET status = 'queued', lease_token = 0, worker_id = 0")
     cycle(consumer)

@@ -3,27 +3,27 @@
 import time
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.models import Job
 from django_pgqueue.worker.shared_state import now
 from tests.support.consumers import accepted, cycle
+from tests.support.many import enqueued_ids
 
 
 def enqueue_suspect(sql) -> int:
-    [suspect] = enqueue_many(app.noop, [()])
+    [suspect] = enqueued_ids(app.noop, [()])
     sql("UPDATE pgqueue_jobs SET lost = 2 WHERE id = %s", suspect)
     return suspect
 
 
 def test_job_that_was_lost_twice_runs_alone(consumer, sql, caplog):
-    before = enqueue_many(app.noop, [()] * 2)
+    before = enqueued_ids(app.noop, [()] * 2)
     suspect = enqueue_suspect(sql)
     begun = time.monotonic()
     cycle(consumer)
     assert begun + 10 <= consumer._isolation.until <= time.monotonic() + 10
     consumer._isolation.until += 3600
     assert accepted(consumer) == before, "it waits until nothing else runs"
-    after = enqueue_many(app.noop, [()] * 2)
+    after = enqueued_ids(app.noop, [()] * 2)
     cycle(consumer)
     assert accepted(consumer) == before, "and nothing else begins"
     consumer.slots.finish()
@@ -54,7 +54,7 @@ def test_suspects_run_one_after_the_other(consumer, sql):
 
 
 def test_suspect_begins_beside_jobs_that_do_not_end(consumer, sql):
-    before = enqueue_many(app.noop, [()])
+    before = enqueued_ids(app.noop, [()])
     suspect = enqueue_suspect(sql)
     cycle(consumer)
     consumer._isolation.until = time.monotonic()
@@ -66,7 +66,7 @@ def test_suspect_that_takes_long_does_not_stop_the_queue(consumer, sql):
     suspect = enqueue_suspect(sql)
     begun = time.monotonic()
     cycle(consumer)
-    after = enqueue_many(app.noop, [()])
+    after = enqueued_ids(app.noop, [()])
     assert begun + 60 <= consumer._isolation.until <= time.monotonic() + 60
     consumer._isolation.until = time.monotonic()
     cycle(consumer)
@@ -74,7 +74,7 @@ def test_suspect_that_takes_long_does_not_stop_the_queue(consumer, sql):
 
 
 def test_suspect_that_no_slot_begins_does_not_keep_the_child_for_itself(consumer, sql):
-    enqueue_many(app.noop, [()] * 4)
+    app.noop.enqueue_many([()] * 4)
     suspect = enqueue_suspect(sql)
     consumer._prefetch.prefetch = 10
     cycle(consumer)
@@ -90,7 +90,7 @@ def test_suspect_that_no_slot_begins_does_not_keep_the_child_for_itself(consumer
 
 
 def test_suspect_that_has_not_begun_goes_back_when_the_consumer_stops(consumer, sql):
-    enqueue_many(app.noop, [()])
+    app.noop.enqueue_many([()])
     suspect = enqueue_suspect(sql)
     cycle(consumer)
     consumer.stop()

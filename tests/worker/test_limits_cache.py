@@ -6,9 +6,10 @@ import time
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, queues
+from django_pgqueue import queues
 from django_pgqueue.models import DeadJob, Job
 from tests.support.consumers import cycle
+from tests.support.many import enqueued_ids
 from tests.support.queue_limits import HOUR, finish, pass_by, take
 from tests.support.waiting import eventually
 
@@ -29,8 +30,8 @@ def look(consumer):
 
 def test_consumer_gives_back_what_has_not_begun_of_a_paused_queue_and_leaves_the_rest_alone(consumer):
     fetch_ahead(consumer, 6)
-    first = enqueue_many(app.noop, [()] * 7)
-    mail = enqueue_many(app.noop.using(queue="mail"), [()] * 3)
+    first = enqueued_ids(app.noop, [()] * 7)
+    mail = enqueued_ids(app.noop.using(queue="mail"), [()] * 3)
     for _ in range(6):
         cycle(consumer)
     assert Job.objects.filter(status="running").count() == 10
@@ -53,7 +54,7 @@ def test_consumer_gives_back_what_has_not_begun_of_a_paused_queue_and_leaves_the
 
 def test_consumer_learns_of_a_pause_in_time_without_being_told(consumer):
     fetch_ahead(consumer, 4)
-    enqueue_many(app.noop, [()] * 8)
+    app.noop.enqueue_many([()] * 8)
     for _ in range(4):
         cycle(consumer)
     assert consumer.slots.waiting()
@@ -68,7 +69,7 @@ def test_consumer_learns_of_a_pause_in_time_without_being_told(consumer):
 
 def test_consumer_has_no_reason_to_look_at_a_paused_queue(consumer, settings):
     settings.PGQUEUE = {"POLL_SECONDS": 60}
-    enqueue_many(app.noop, [()] * 20)
+    app.noop.enqueue_many([()] * 20)
     cycle(consumer)
     consumer.slots.finish()
     queues.pause("default", by="ann")
@@ -87,7 +88,7 @@ def test_consumer_has_no_reason_to_look_at_a_paused_queue(consumer, settings):
 
 def test_paused_queue_needs_no_full_scan_and_not_asked_when_it_is_announced(consumer, settings):
     settings.PGQUEUE = {"POLL_SECONDS": 60}
-    enqueue_many(app.noop, [()] * 20)
+    app.noop.enqueue_many([()] * 20)
     cycle(consumer)
     queues.pause("default", by="ann")
     look(consumer)
@@ -125,7 +126,7 @@ def test_consumer_wakes_when_a_pause_ends(consumer, settings):
 def test_consumer_fetches_nothing_ahead_from_a_limited_queue(consumer):
     fetch_ahead(consumer, 100)
     queues.limit("default", max_running=50)
-    enqueue_many(app.noop, [()] * 20)
+    app.noop.enqueue_many([()] * 20)
     look(consumer)
     assert Job.objects.filter(status="running").count() == 4
     consumer.slots.finish()
@@ -135,7 +136,7 @@ def test_consumer_fetches_nothing_ahead_from_a_limited_queue(consumer):
 
 def test_job_that_has_expired_takes_no_place_in_the_consumer(consumer):
     queues.limit("default", max_running=50)
-    enqueue_many(app.noop, [()] * 8)
+    app.noop.enqueue_many([()] * 8)
     Job.objects.update(expires_at=timezone.now() - HOUR)
     for _ in range(3):
         look(consumer)
@@ -144,7 +145,7 @@ def test_job_that_has_expired_takes_no_place_in_the_consumer(consumer):
 
 def test_consumer_that_is_kept_out_neither_waits_long_nor_asks_all_the_time(consumer, queue):
     queues.limit("default", max_running=3)
-    enqueue_many(app.noop, [()] * 9)
+    app.noop.enqueue_many([()] * 9)
     theirs, _ = take(queue, limit=2)
     before = time.monotonic()
     look(consumer)
@@ -161,7 +162,7 @@ def test_consumer_that_is_kept_out_neither_waits_long_nor_asks_all_the_time(cons
 
 def test_consumer_comes_back_when_there_is_a_token(consumer):
     queues.limit("default", rate=1, period=1000)
-    enqueue_many(app.noop, [()] * 9)
+    app.noop.enqueue_many([()] * 9)
     look(consumer)
     assert len(consumer.slots.accepted) == 1
     assert time.monotonic() + 500 < consumer._limits.reopen_at() <= time.monotonic() + 1100
@@ -172,7 +173,7 @@ def test_consumer_comes_back_when_there_is_a_token(consumer):
 
 def test_consumer_obeys_a_limit_that_is_lifted(consumer):
     queues.limit("default", max_running=1)
-    enqueue_many(app.noop, [()] * 9)
+    app.noop.enqueue_many([()] * 9)
     look(consumer)
     assert len(consumer.slots.accepted) == 1
     queues.limit("default", max_running=None)
@@ -183,8 +184,8 @@ def test_consumer_obeys_a_limit_that_is_lifted(consumer):
 def test_queue_that_is_full_does_not_keep_others_from_being_served(consumer):
     consumer._cursors.served = type(consumer._cursors.served).of(["default", "mail"])
     queues.limit("default", max_running=1)
-    enqueue_many(app.noop, [()] * 5)
-    enqueue_many(app.noop.using(queue="mail"), [()] * 5)
+    app.noop.enqueue_many([()] * 5)
+    app.noop.using(queue="mail").enqueue_many([()] * 5)
     look(consumer)
     eventually(lambda: cycle(consumer) or len(consumer.slots.accepted) == 4)  # it may come round to the full one first
     assert sorted(job.queue for _, job in consumer.slots.accepted) == ["default", "mail", "mail", "mail"]

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.jobs.claim import claim, send
 from django_pgqueue.models import Job, Worker
@@ -17,6 +16,7 @@ from django_pgqueue.worker.heartbeat import HeartbeatMonitor
 from django_pgqueue.worker.maintenance import MaintenanceRunner
 from django_pgqueue.worker.shared_state import SharedState
 from tests.support.keyed import admitted, limited
+from tests.support.many import enqueued_ids
 from tests.support.passes import run_service
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.support.worker_rows import register
@@ -25,7 +25,7 @@ from tests.support.worker_rows import register
 def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queue, other_queue):
     """Its shared state says which jobs had started, so it is needed for a row that is locked for now."""
     worker_id = register(queue)
-    locked, free = enqueue_many(app.noop, [()] * 2)
+    locked, free = enqueued_ids(app.noop, [()] * 2)
     claim(queue, "default", limit=2, worker_id=worker_id)
     process = SimpleNamespace(
         worker_id=worker_id,
@@ -166,7 +166,7 @@ def slow_promotion(transactional_db, sql):
 
 
 def test_service_that_takes_too_long_takes_less_at_once_and_holds_up_no_other(sql, slow_promotion, caplog):
-    enqueue_many(app.noop.using(run_at=dt.timedelta(hours=1)), [()] * 64)
+    app.noop.using(run_at=dt.timedelta(hours=1)).enqueue_many([()] * 64)
     sql("ALTER TABLE pgqueue_jobs DISABLE TRIGGER slow")
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
     sql("ALTER TABLE pgqueue_jobs ENABLE TRIGGER slow")

@@ -6,7 +6,6 @@ import pytest
 from django.db import connections, transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.jobs.stats import CLAIMED, SUCCEEDED
 from django_pgqueue.signals import job_enqueued
 from django_pgqueue.worker.metrics import CommandCounters
@@ -47,7 +46,7 @@ def test_sums_are_told_under_the_same_names_for_ever():
 
 @pytest.mark.django_db(transaction=True)
 def test_jobs_count_as_enqueued_when_they_are_committed(counted):
-    enqueue_many(app.noop.using(queue="a"), [()] * 3)
+    app.noop.using(queue="a").enqueue_many([()] * 3)
     with transaction.atomic():
         app.record.enqueue("kept")
         with pytest.raises(RuntimeError), transaction.atomic():

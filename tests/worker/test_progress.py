@@ -6,7 +6,7 @@ import pytest
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, jobs
+from django_pgqueue import jobs
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.executor import run
@@ -93,7 +93,7 @@ def test_many_calls_are_one_entry_and_one_ring(consumer, run_one):
 
 
 def test_news_of_several_runs_are_one_statement(consumer, monkeypatch):
-    enqueue_many(app.noop, [()] * 3)
+    app.noop.enqueue_many([()] * 3)
     cycle(consumer)
     sent = []
     send = consumer.database.send
@@ -209,7 +209,7 @@ def test_news_that_come_while_others_are_refused_are_written_later(consumer, run
 
 def test_last_news_go_before_the_outcome_however_many_end_at_once(consumer, monkeypatch):
     monkeypatch.setattr(progress, "AT_ONCE", 1)
-    enqueue_many(app.noop, [()] * 4)
+    app.noop.enqueue_many([()] * 4)
     cycle(consumer)
     for _, claimed in [*consumer.slots.accepted]:
         CurrentJob(claimed, consumer.slots.news.tell).set_progress(claimed.id)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from psycopg import IsolationLevel
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.queries import sized
 from django_pgqueue.jobs.claim import Claim, claim, send
 from django_pgqueue.maintenance.promoter import promote
@@ -23,6 +22,7 @@ from django_pgqueue.worker.limits_cache import LimitsCache
 from django_pgqueue.worker.queue_cursor import FULL_SCAN_SECONDS, QueueCursors
 from django_pgqueue.worker.shared_state import SharedState, now
 from tests.support.consumers import Benched, accepted, cycle, cycles, fall_silent
+from tests.support.many import enqueued_ids
 from tests.support.plans import explain
 
 QUEUES = ["default", "mail"]
@@ -57,7 +57,7 @@ def later(source):
 
 
 def test_claims_between_full_scans_begin_after_the_last_job_taken(take):
-    ids = enqueue_many(app.noop, [()] * 30)
+    ids = enqueued_ids(app.noop, [()] * 30)
     source = QueueCursors((), LimitsCache())
     first, taken = take(source)
     assert (first.above, taken) == (None, ids[:10])
@@ -68,7 +68,7 @@ def test_claims_between_full_scans_begin_after_the_last_job_taken(take):
 
 def test_full_scans_are_no_closer_than_ten_times_their_duration_and_no_further_than_a_second(take, monkeypatch):
     monkeypatch.setattr(queue_cursor, "FULL_SCAN_SECONDS", FULL_SCAN_SECONDS)
-    enqueue_many(app.noop, [()] * 30)
+    app.noop.enqueue_many([()] * 30)
     source = QueueCursors((), LimitsCache())
     for seconds, pause in ((0.03, 0.3), (60.0, FULL_SCAN_SECONDS)):
         later(source)
@@ -79,7 +79,7 @@ def test_full_scans_are_no_closer_than_ten_times_their_duration_and_no_further_t
 
 def test_full_scan_comes_sooner_where_work_was_announced(take, monkeypatch):
     monkeypatch.setattr(queue_cursor, "FULL_SCAN_SECONDS", FULL_SCAN_SECONDS)
-    enqueue_many(app.noop, [()] * 30)
+    app.noop.enqueue_many([()] * 30)
     source = QueueCursors((), LimitsCache())
     before = time.monotonic()
     take(source, seconds=0.03)
@@ -88,7 +88,7 @@ def test_full_scan_comes_sooner_where_work_was_announced(take, monkeypatch):
 
 
 def test_higher_priority_is_found_by_the_next_full_scan(take):
-    enqueue_many(app.noop, [()] * 30)
+    app.noop.enqueue_many([()] * 30)
     source = QueueCursors((), LimitsCache())
     take(source)
     urgent = app.noop.using(priority=9).enqueue().id
@@ -100,7 +100,7 @@ def test_higher_priority_is_found_by_the_next_full_scan(take):
 def test_queue_whose_claim_came_back_short_needs_a_full_scan(take, settings):
     """The consumer need not be told: it wakes by itself when the time has come."""
     settings.PGQUEUE = {"POLL_SECONDS": 3600}
-    enqueue_many(app.noop, [()] * 15)
+    app.noop.enqueue_many([()] * 15)
     source = QueueCursors((), LimitsCache())
     take(source)
     take(source)
@@ -118,7 +118,7 @@ def test_empty_queue_is_looked_at_no_more_until_work_is_announced_or_it_is_time_
     source = QueueCursors((), LimitsCache())
     assert take(source) == (None, [])
     assert source.wait_until() > time.monotonic() + 2400
-    ids = enqueue_many(app.noop, [()])
+    ids = enqueued_ids(app.noop, [()])
     assert take(source) == (None, [])
     source.mark_ready(["default"])
     assert take(source)[1] == ids
@@ -130,12 +130,12 @@ def test_empty_queue_is_looked_at_no_more_until_work_is_announced_or_it_is_time_
 
 
 def test_queues_named_are_served_in_strict_order(take):
-    enqueue_many(app.noop, [()] * 30)
-    mail = enqueue_many(app.noop.using(queue="mail"), [()] * 3)
+    app.noop.enqueue_many([()] * 30)
+    mail = enqueued_ids(app.noop.using(queue="mail"), [()] * 3)
     source = QueueCursors(("mail", "default"), LimitsCache())
     source.mark_ready(["default"])
     assert [take(source)[0].queue for _ in range(3)] == ["mail", "default", "default"]
-    enqueue_many(app.noop.using(queue="mail"), [()])
+    app.noop.using(queue="mail").enqueue_many([()])
     source.mark_ready(["mail"])
     claimed, taken = take(source)
     assert claimed.queue == "mail"
@@ -143,8 +143,8 @@ def test_queues_named_are_served_in_strict_order(take):
 
 
 def test_queues_not_named_take_turns(take):
-    enqueue_many(app.noop, [()] * 40)
-    enqueue_many(app.noop.using(queue="mail"), [()] * 40)
+    app.noop.enqueue_many([()] * 40)
+    app.noop.using(queue="mail").enqueue_many([()] * 40)
     source = QueueCursors((), LimitsCache())
     queues = [take(source)[0].queue for _ in range(6)]
     assert queues.count("mail") == queues.count("default") == 3
@@ -153,7 +153,7 @@ def test_queues_not_named_take_turns(take):
 def test_claim_above_a_place_takes_what_comes_after_it_in_every_respect(queue):
     """Same priority and run_at: the id decides; same priority: run_at; else the priority."""
     at = dt.datetime(2024, 2, 29, 12, 0, 0, 123457, tzinfo=dt.UTC)
-    before, itself, after = enqueue_many(app.noop.using(run_at=at), [()] * 3)
+    before, itself, after = enqueued_ids(app.noop.using(run_at=at), [()] * 3)
     earlier = app.noop.using(run_at=at - dt.timedelta(microseconds=1)).enqueue().id
     later_job = app.noop.using(run_at=at + dt.timedelta(microseconds=1)).enqueue().id
     low = app.noop.using(run_at=at - dt.timedelta(days=1), priority=-1).enqueue().id
@@ -169,7 +169,7 @@ def test_claim_above_a_place_takes_what_comes_after_it_in_every_respect(queue):
 
 def test_open_snapshot_makes_full_scans_dear_and_the_others_not(queue, other_queue):
     """Buffers touched, as EXPLAIN counts them, while a snapshot keeps 20,000 claimed entries in the index."""
-    enqueue_many(app.noop, [()] * 20_200)
+    app.noop.enqueue_many([()] * 20_200)
     holder = other_queue.autocommit()
     holder.isolation_level = IsolationLevel.REPEATABLE_READ
     with holder.transaction():
@@ -230,11 +230,11 @@ class World:
         getattr(self, name.replace(" ", "_"))(*details)
 
     def enqueue(self, priority, queue, number):
-        enqueue_many(app.noop.using(priority=priority, queue=queue), [()] * number)
+        app.noop.using(priority=priority, queue=queue).enqueue_many([()] * number)
         self.consumer.wake([queue])
 
     def enqueue_unheard(self, priority, queue, number):
-        enqueue_many(app.noop.using(priority=priority, queue=queue), [()] * number)
+        app.noop.using(priority=priority, queue=queue).enqueue_many([()] * number)
 
     def insert_uncommitted(self, priority, queue, number):
         if not self.stranger.info.transaction_status:
@@ -314,14 +314,14 @@ def damaged(sql):
 def test_queue_with_a_job_that_cannot_be_claimed_keeps_back_no_outcome_and_no_other_queue(
     consumer, damaged, sql, state, caplog
 ):
-    [done] = enqueue_many(app.noop, [()])
+    [done] = enqueued_ids(app.noop, [()])
     cycle(consumer)
-    [bad] = enqueue_many(app.noop, [()])
+    [bad] = enqueued_ids(app.noop, [()])
     damaged(bad, state)
     consumer.slots.finish()
     cycles(consumer, 2)
     assert FinishedJob.objects.get().id == done
-    [other] = enqueue_many(app.noop.using(queue="mail"), [()])
+    [other] = enqueued_ids(app.noop.using(queue="mail"), [()])
     cycles(consumer, 2)
     assert accepted(consumer) == [other]
     assert consumer._backoff.failures == 0
@@ -338,14 +338,14 @@ def test_queue_with_a_job_that_cannot_be_claimed_keeps_back_no_outcome_and_no_ot
 
 def test_full_scan_that_takes_too_long_keeps_back_no_claim_above_the_low_water_mark(consumer, damaged, sql, caplog):
     """As with 200 million dead entries before the first job; here one that only full scans meet."""
-    enqueue_many(app.noop, [()])
+    app.noop.enqueue_many([()])
     cycle(consumer)
-    [urgent] = enqueue_many(app.noop.using(priority=1), [()])
+    [urgent] = enqueued_ids(app.noop.using(priority=1), [()])
     damaged(urgent, "57014")
     consumer.slots.finish()
     cycles(consumer, 2)
     assert FinishedJob.objects.count() == 1
-    others = enqueue_many(app.noop, [()] * 2)
+    others = enqueued_ids(app.noop, [()] * 2)
     cursor = consumer._cursors._cursors["default"]
     cursor.full_scan_at = cursor.called_scan_at = time.monotonic() + 60  # on a slow machine it would be due by now
     consumer._backoff.claim_at = 0.0
@@ -362,7 +362,7 @@ def test_full_scan_that_takes_too_long_keeps_back_no_claim_above_the_low_water_m
 
 
 def test_claim_that_fails_again_and_again_is_put_off_longer_and_longer(consumer, damaged):
-    [bad] = enqueue_many(app.noop, [()])
+    [bad] = enqueued_ids(app.noop, [()])
     damaged(bad, "XX001")
     before = time.monotonic()
     cycles(consumer, 2)
@@ -381,9 +381,9 @@ def test_claim_that_fails_again_and_again_is_put_off_longer_and_longer(consumer,
 
 def test_queue_that_is_set_back_gives_no_reason_to_claim_before_its_time(consumer, damaged):
     """Not even if a full scan is owed to it: each turn would be an empty transaction, one right after the other."""
-    enqueue_many(app.noop, [()])
+    app.noop.enqueue_many([()])
     cycle(consumer)
-    [bad] = enqueue_many(app.noop, [()])
+    [bad] = enqueued_ids(app.noop, [()])
     damaged(bad, "57014")
     cycles(consumer, 3)
     cursors = consumer._cursors
@@ -406,7 +406,7 @@ def test_look_for_ready_queues_that_goes_on_failing_keeps_back_no_queue_that_is_
         assert (consumer._cursors._failed_looks, consumer._backoff.failures) == (1, 0)
         assert "The look for queues that have work fails (failure 1)" in caplog.text
         for failures in (2, 3):
-            enqueue_many(app.noop, [()])
+            app.noop.enqueue_many([()])
             consumer._cursors._retry_look_at = 0.0
             consumer._cursors.mark_ready(["default"])
             cycles(consumer, 1)
@@ -416,7 +416,7 @@ def test_look_for_ready_queues_that_goes_on_failing_keeps_back_no_queue_that_is_
             cycles(consumer, 1)
             assert consumer._cursors._failed_looks == failures, "not before its time"
     consumer._cursors._retry_look_at = 0.0
-    [other] = enqueue_many(app.noop.using(queue="mail"), [()])
+    [other] = enqueued_ids(app.noop.using(queue="mail"), [()])
     cycles(consumer, 2)
     assert accepted(consumer)[2:] == [other]
     assert "succeeds again after 3 failures" in caplog.text
@@ -424,7 +424,7 @@ def test_look_for_ready_queues_that_goes_on_failing_keeps_back_no_queue_that_is_
 
 def test_silence_while_a_queue_is_claimed_from_does_not_set_it_back(consumer, monkeypatch):
     cycle(consumer)
-    enqueue_many(app.noop, [()])
+    app.noop.enqueue_many([()])
     with monkeypatch.context() as patch:
         patch.setattr(queue_cursor.claim, "send", fall_silent)
         cycles(consumer, 2)
@@ -436,14 +436,14 @@ def test_silence_while_a_queue_is_claimed_from_does_not_set_it_back(consumer, mo
 
 def test_queue_whose_claim_ends_the_connection_twice_in_a_row_keeps_back_no_other_queue(consumer, damaged, sql, caplog):
     """Once may be chance, as a server that is restarted."""
-    [bad] = enqueue_many(app.noop, [()])
+    [bad] = enqueued_ids(app.noop, [()])
     damaged(bad, "57P01")
     cycles(consumer, 2)
     assert (consumer._backoff.failures, consumer._backoff._failed_claims) == (0, 1), "it has failed apart"
     assert consumer._cursors._setbacks == {}
     cycles(consumer, 2)
     assert consumer._cursors._setbacks["default"].failures == 1
-    [other] = enqueue_many(app.noop.using(queue="mail"), [()])
+    [other] = enqueued_ids(app.noop.using(queue="mail"), [()])
     cycles(consumer, 2)
     assert accepted(consumer) == [other]
     consumer._cursors._setbacks["default"].retry_at = 0.0
@@ -457,7 +457,7 @@ def test_queue_whose_claim_ends_the_connection_twice_in_a_row_keeps_back_no_othe
 
 
 def test_claim_that_goes_well_in_between_makes_the_end_of_a_connection_the_first_again(consumer, damaged, sql):
-    [bad] = enqueue_many(app.noop, [()])
+    [bad] = enqueued_ids(app.noop, [()])
     damaged(bad, "57P01")
     for _ in range(2):
         cycles(consumer, 2)
@@ -477,7 +477,7 @@ def test_look_for_ready_queues_that_ends_the_connection_twice_in_a_row_is_put_of
     assert (consumer._backoff._failed_claims, consumer._cursors._failed_looks) == (1, 0)
     cycles(consumer, 2)
     assert consumer._cursors._failed_looks == 1
-    enqueue_many(app.noop, [()])
+    app.noop.enqueue_many([()])
     consumer._cursors._retry_look_at += 60
     consumer._cursors.mark_ready(ready)
     cycles(consumer, 1)
@@ -485,7 +485,7 @@ def test_look_for_ready_queues_that_ends_the_connection_twice_in_a_row_is_put_of
 
 
 def test_connection_that_cannot_be_opened_for_a_claim_sets_no_queue_back(consumer, monkeypatch):
-    enqueue_many(app.noop, [()])
+    app.noop.enqueue_many([()])
     cycle(consumer)
     monkeypatch.setitem(consumer.database._wrapper.settings_dict, "HOST", "/nowhere")
     for failures in (1, 2, 3):
@@ -500,7 +500,7 @@ def test_connection_that_cannot_be_opened_for_a_claim_sets_no_queue_back(consume
 def test_first_failure_of_a_claim_sets_its_queue_back_for_a_moment_however_long_it_has_taken(consumer, damaged):
     """As one of an ALTER TABLE that has locked the table. Only a call shortens the longer pause of later failures."""
     cycle(consumer)
-    [bad] = enqueue_many(app.noop, [()])
+    [bad] = enqueued_ids(app.noop, [()])
     damaged(bad, "57014")
     cycles(consumer, 2)
     cursors, error = consumer._cursors, OperationalError("cancelled")
@@ -519,11 +519,11 @@ def test_first_failure_of_a_claim_sets_its_queue_back_for_a_moment_however_long_
 
 def test_jobs_that_were_fetched_do_not_wait_for_a_queue_that_was_set_back(consumer, damaged, monkeypatch):
     consumer.slots.concurrency = WORTHWHILE
-    [bad] = enqueue_many(app.noop.using(queue="bad"), [()])
+    [bad] = enqueued_ids(app.noop.using(queue="bad"), [()])
     damaged(bad, "57014")
     cycles(consumer, 2)
     consumer._cursors._setbacks["bad"].retry_at = consumer._backoff.claim_at = 0.0
-    enqueue_many(app.noop, [()] * WORTHWHILE)
+    app.noop.enqueue_many([()] * WORTHWHILE)
     consumer._cursors.mark_ready(["default"])
     accepted_before, send = [], queue_cursor.claim.send
 

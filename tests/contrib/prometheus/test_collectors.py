@@ -8,7 +8,6 @@ from django.db import OperationalError
 from prometheus_client import CollectorRegistry, generate_latest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.contrib.prometheus import QueueCollector, collectors
 from django_pgqueue.contrib.prometheus.collectors import SharedReading, WorkerCollector, read_queues
 from django_pgqueue.contrib.prometheus.families import OF_TABLES, OF_WORKERS
@@ -48,7 +47,7 @@ def test_everything_that_is_told_has_the_name_and_type_of_the_list():
 @pytest.mark.django_db
 def test_number_that_is_a_lower_bound_says_so(monkeypatch):
     monkeypatch.setattr(overview, "CAPS", (3,))
-    enqueue_many(app.noop, [()] * 5)
+    app.noop.enqueue_many([()] * 5)
     sheet = sheet_of(QueueCollector())
     told = [sheet.of(name, queue="default", status="queued") for name in ("pgqueue_jobs", "pgqueue_jobs_capped")]
     assert told == [3, 1]

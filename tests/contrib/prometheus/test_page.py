@@ -9,7 +9,6 @@ from django.test import Client, RequestFactory, override_settings
 from prometheus_client import CollectorRegistry, generate_latest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.contrib.prometheus import QueueCollector, collectors, count_enqueued, view
 from django_pgqueue.contrib.prometheus import page as pages
 from django_pgqueue.contrib.prometheus.collectors import SharedReading, WorkerCollector
@@ -29,7 +28,7 @@ PATH = "/metrics/pgqueue/"
 def test_a_project_counts_what_it_enqueues_in_its_own_registry(counted):
     registry = CollectorRegistry()
     count_enqueued(registry)
-    enqueue_many(app.noop, [()] * 4)
+    app.noop.enqueue_many([()] * 4)
     sheet = parsed(generate_latest(registry).decode())
     assert sheet.of("pgqueue_enqueued_total", queue="default", task=app.noop.name) == 4
 

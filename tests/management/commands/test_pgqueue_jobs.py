@@ -9,9 +9,9 @@ import sys
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.models import DeadJob, Job
 from tests.support.jobs_command import Terminal, dead, finish, jobs, refused
+from tests.support.many import enqueued_ids
 
 pytestmark = pytest.mark.django_db
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 
 def test_list_is_a_table_and_pages_go_on_behind_the_last(queue):
-    ids = enqueue_many(app.noop, [()] * 5)
+    ids = enqueued_ids(app.noop, [()] * 5)
     first = jobs("list", "--limit", 3)
     assert [line.split()[:2] for line in first.splitlines()[1:4]] == [[str(one), "queued"] for one in ids[:3]]
     assert first.endswith(f"There are more: --after {ids[2]}\n")
@@ -110,7 +110,7 @@ def test_show_says_that_a_job_is_not_there():
 
 def test_without_a_name_it_is_that_of_the_user(monkeypatch):
     monkeypatch.setenv("LOGNAME", "nightshift")
-    first, second = enqueue_many(app.noop, [(), ()])
+    first, second = enqueued_ids(app.noop, [(), ()])
     assert jobs("kill", first, first) == "Killed: 1.\n"
     monkeypatch.setattr("getpass.getuser", lambda: {}["no such user"])
     jobs("kill", second)
@@ -140,7 +140,7 @@ def test_end_of_input_is_no_yes(monkeypatch):
 
 @pytest.mark.parametrize(("answer", "left"), [("y", 0), ("Yes", 0), ("", 3), ("n", 3)])
 def test_on_a_terminal_the_user_is_asked(monkeypatch, answer, left):
-    enqueue_many(app.noop, [()] * 3)
+    app.noop.enqueue_many([()] * 3)
     asked = []
     monkeypatch.setattr(sys, "stdin", Terminal())
     monkeypatch.setattr("builtins.input", lambda text: asked.append(text) or answer)

@@ -7,7 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, queues
+from django_pgqueue import queues
 from django_pgqueue.insights import overview
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job, Queue
@@ -23,7 +23,7 @@ def run(*words) -> str:
 
 def test_list_tells_how_queues_stand(queue, monkeypatch):
     monkeypatch.setattr(overview, "CAPS", (5,))
-    enqueue_many(app.noop, [()] * 7)
+    app.noop.enqueue_many([()] * 7)
     claim(queue, "default", limit=1, worker_id=1)
     app.noop.using(queue="mail").enqueue()
     queues.limit("default", max_running=1500, rate=60, period=60)
@@ -104,9 +104,9 @@ def numbers() -> dict[str, tuple]:
 
 
 def test_jobs_are_counted_up_to_a_limit(queue, monkeypatch):
-    enqueue_many(app.noop, [()] * 8)
+    app.noop.enqueue_many([()] * 8)
     claim(queue, "default", limit=3, worker_id=1)
-    enqueue_many(app.noop.using(queue="mail", concurrency_key="k"), [()] * 4)
+    app.noop.using(queue="mail", concurrency_key="k").enqueue_many([()] * 4)
     assert Job.objects.filter(status="limited").count() == 4
     for name in ("default", "mail", "none"):
         Queue.objects.create(name=name)

@@ -8,9 +8,9 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.jobs import kill
 from django_pgqueue.models import DeadJob, FinishedJob
+from tests.support.many import enqueued_ids
 from tests.support.retention import finish, row_of, run
 from tests.support.waiting import eventually
 
@@ -19,9 +19,9 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 def test_run_does_a_pass_and_shows_what_is_left(queue, sql, today, old_partition, settings):
     settings.PGQUEUE = {"DEAD_RETENTION_DAYS": 30}
-    kill(enqueue_many(app.noop, [()] * 3), by="test")
+    kill(enqueued_ids(app.noop, [()] * 3), by="test")
     sql("UPDATE pgqueue_dead_jobs SET died_at = '2020-01-01 12:00+00'")
-    finish(queue, *enqueue_many(app.noop.using(keep=3600), [()] * 2))
+    finish(queue, *enqueued_ids(app.noop.using(keep=3600), [()] * 2))
     sql("UPDATE pgqueue_finished_jobs SET prune_at = now()")
     sql(
         "INSERT INTO pgqueue_stats (minute, queue, task) "

@@ -9,7 +9,6 @@ from django.core.management import CommandError
 from django.db import OperationalError, connection
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.management.commands import pgqueue_stats
 from django_pgqueue.management.commands.pgqueue_stats import ended_by_ctrl_c, repeat
 from django_pgqueue.models import Queue
@@ -46,7 +45,7 @@ def test_names_do_nothing_to_the_terminal_and_wide_ones_keep_the_columns_straigh
 
 
 def test_colours_are_only_where_they_are_wanted(sql):
-    enqueue_many(app.noop, [()])
+    app.noop.enqueue_many([()])
     assert "\x1b[" not in run()
     assert "\x1b[1;31merror" in run("--force-color")
     assert "\x1b[" not in run("--no-color")

@@ -24,10 +24,9 @@ class Queue(base.Queue):
         call_command("migrate", verbosity=0)
 
     def seed(self, count: int) -> None:
-        from django_pgqueue import enqueue_many
 
         for size in base.chunks(count):
-            enqueue_many(self.noop, [()] * size)
+            self.noop.enqueue_many([()] * size)
 
     def enqueue(self) -> None:
         self.noop.enqueue()

@@ -4,11 +4,12 @@ import datetime as dt
 from typing import Any, assert_type
 
 from django_pgqueue import (
+    Call,
     JobHandle,
     TaskOptions,
+    aenqueue_many,
     enqueue,
     enqueue_many,
-    enqueue_on_commit,
     jobs,
     queues,
     schedules,
@@ -16,7 +17,7 @@ from django_pgqueue import (
 )
 from django_pgqueue.exceptions import JobFailed, PgQueueError
 from django_pgqueue.jobs import JobState
-from shop.tasks import pack, write
+from shop.tasks import pack, tally, write
 
 
 def buy(order_id: int) -> int:
@@ -24,14 +25,33 @@ def buy(order_id: int) -> int:
     assert_type(handle, JobHandle)
     assert_type(enqueue(pack, order_id), JobHandle)
     assert_type(enqueue("shop.tasks.pack", order_id), JobHandle)
-    assert_type(enqueue_many(pack, [(1,), {"order_id": 2}]), list[int])
-    enqueue_on_commit(pack, (order_id,), database="shop")
+    assert_type(pack.enqueue_many([(1,), {"order_id": 2}]), list[JobHandle])
 
     pack.enqueue()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     pack.enqueue("seven")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     pack.enqueue(7, gifft=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     enqueue(pack, "seven")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     return handle.id
+
+
+def bind(order_id: int) -> list[JobHandle]:
+    call = pack.using(priority=-10).bind(order_id, gift=True)
+    assert_type(call, Call[str])
+    assert_type(tally.bind(order_id), Call[dict[str, int]])
+    assert_type(call.enqueue(), JobHandle)
+    call.enqueue_on_commit(using="shop")
+
+    pack.bind("seven")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    pack.bind(7, gifft=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    tally.bind("seven")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    enqueue_many([(1,), (2,)])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    enqueue_many([pack])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    return enqueue_many([call, tally.bind(order_id)])
+
+
+async def abind(order_id: int) -> None:
+    assert_type(await pack.bind(order_id).aenqueue(), JobHandle)
+    assert_type(await aenqueue_many([pack.bind(order_id), tally.bind(order_id)]), list[JobHandle])
 
 
 async def abuy(order_id: int) -> Any:

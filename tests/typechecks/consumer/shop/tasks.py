@@ -24,6 +24,11 @@ async def write(order_id: int) -> None:
     job.run_again(dt.timedelta(hours=1))
 
 
+@task
+async def tally(order_id: int) -> dict[str, int]:
+    return {str(order_id): 1}
+
+
 @periodic(cron="@daily", queue="mail")
 @task(discard_on=(LookupError, "shop.errors.Refused"))
 def clean() -> None: ...

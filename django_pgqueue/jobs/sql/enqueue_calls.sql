@@ -1,0 +1,48 @@
+-- Insert jobs of several tasks, or with several sets of options. Called by enqueue.insert_calls() in the caller's
+-- transaction. Locks nothing but its own rows. Returns the new ids, which ascend in the order of the calls, and whether
+-- they may run now; of jobs of the Tasks framework also when they were enqueued and are due. Each call names its
+-- options by their number; arguments come as one JSON array for all calls, or as NULL if no call has any.
+WITH options AS MATERIALIZED (
+    SELECT *
+    FROM json_to_recordset(%(options)s::json) AS options (
+        number integer, task text, queue text, priority smallint, run_at timestamptz, delay_seconds double precision,
+        max_attempts smallint, lease_seconds integer, timeout_seconds integer, keep boolean, keep_seconds integer,
+        parent_id bigint, schedule_id bigint, backend text, metadata text
+    )
+)
+INSERT INTO pgqueue_jobs (
+    task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, keep_seconds, parent_id,
+    schedule_id, backend, args, kwargs, metadata
+)
+SELECT
+    options.task,
+    options.queue,
+    options.priority,
+    due.run_at,
+    CASE WHEN due.run_at > statement_timestamp() THEN 'scheduled' ELSE 'queued' END,
+    options.max_attempts,
+    options.lease_seconds,
+    options.timeout_seconds,
+    options.keep,
+    options.keep_seconds,
+    options.parent_id,
+    options.schedule_id,
+    options.backend,
+    COALESCE(call.args::jsonb, '[]'),
+    COALESCE(call.kwargs::jsonb, '{}'),
+    options.metadata::jsonb
+FROM ROWS FROM (
+    generate_series(1, %(number)s::integer),
+    unnest(%(numbers)s::integer[]),
+    json_array_elements(%(args)s::json),
+    json_array_elements(%(kwargs)s::json)
+) AS call (position, options, args, kwargs)
+JOIN options ON options.number = call.options
+CROSS JOIN LATERAL (
+    SELECT COALESCE(options.run_at, statement_timestamp() + make_interval(secs => options.delay_seconds))
+) AS due (run_at)
+ORDER BY call.position
+RETURNING
+    id, status = 'queued',
+    CASE WHEN backend <> '' THEN enqueued_at END,
+    CASE WHEN backend <> '' THEN run_at END;
