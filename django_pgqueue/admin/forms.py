@@ -13,9 +13,10 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue import registry
 from django_pgqueue.admin.formatting import capitalize_labels
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.flow.queue_limits import MOST, default_burst
+from django_pgqueue.flow.queue_limits import default_burst
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.models import Queue, Schedule
+from django_pgqueue.rates import MOST, Rate
 from django_pgqueue.schedules import periodic
 from django_pgqueue.schedules.recurrence import Recurrence, recurrence_of
 from django_pgqueue.states import LONGEST_PERIOD_SECONDS, CatchUp
@@ -179,7 +180,7 @@ class LimitsForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for the 
         if cleaned["rate_limit"]:
             cleaned["rate_period_seconds"] = cleaned["rate_period_seconds"] or 1.0
             cleaned["rate_burst"] = cleaned["rate_burst"] or default_burst(
-                cleaned["rate_limit"], cleaned["rate_period_seconds"]
+                Rate(cleaned["rate_limit"], cleaned["rate_period_seconds"])
             )
             return cleaned
         for name in ("rate_period_seconds", "rate_burst"):

@@ -9,6 +9,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
+from django_pgqueue import queues
 from django_pgqueue.admin.actions import NUL, ActionsAdmin, AdminAction
 from django_pgqueue.admin.base import ReadOnlyAdmin
 from django_pgqueue.admin.charts import STYLES, throughput_chart
@@ -19,7 +20,6 @@ from django_pgqueue.admin.row_actions import PAUSE_QUEUES, RESUME_QUEUES
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
-from django_pgqueue.flow.queue_limits import UNCHANGED, limit
 from django_pgqueue.insights import throughput
 from django_pgqueue.insights.bounded import bounded
 from django_pgqueue.insights.formatting import brief, duration
@@ -168,15 +168,12 @@ class QueueAdmin(ReadOnlyAdmin, ActionsAdmin):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's
         """Set the limits as ``queues.limit`` does, which also tells the workers; tokens stay where the rate does."""
-        limits, has_rate = form.cleaned_data, RATE & set(form.changed_data)
-        limit(
-            obj.pk,
-            max_running=limits["max_running"],
-            rate=limits["rate_limit"] if has_rate else UNCHANGED,
-            period=limits["rate_period_seconds"] or 1.0 if has_rate else 1.0,
-            burst=limits["rate_burst"] if has_rate else None,
-            database=conf.database,
-        )
+        limits, by = form.cleaned_data, request.user.get_username()
+        wanted: dict[str, Any] = {"max_running": limits["max_running"]}
+        if RATE & set(form.changed_data):
+            number, period = limits["rate_limit"], limits["rate_period_seconds"]
+            wanted |= {"rate": number and f"{number}/{period!r}s", "burst": limits["rate_burst"]}
+        queues.limit(obj.pk, **wanted, by=by, database=conf.database)
 
     state = live_column("state", _("state"), _state)
     queued = figure("queued", _("queued"))

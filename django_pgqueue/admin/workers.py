@@ -27,7 +27,7 @@ def _state(state: WorkerState) -> str:
     if not state.is_alive:
         return label("lost", gettext("silent"))
     if state.row.stop_requested_at is not None:
-        by = gettext("asked by %(name)s") % {"name": state.row.stop_requested_by}
+        by = gettext("asked by %(name)s") % {"name": state.row.stop_requested_by or gettext("a user")}
         return format_html('{} <span class="pgqueue-quiet">{}</span>', label("paused", gettext("stopping")), by)
     return label("running", gettext("at work")) if state.held else label("queued", gettext("idle"))
 

@@ -21,12 +21,13 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import own_wrapper, postgresql
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.exceptions import ConfigurationError, PgQueueError
-from django_pgqueue.insights.formatting import UNITS, plain
+from django_pgqueue.insights.formatting import plain
 from django_pgqueue.insights.overview import QueueLine
 from django_pgqueue.jobs.actions import PRIORITY, QUEUE, Action
 from django_pgqueue.jobs.handle import JobHandle
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.options import OF_JOBS
+from django_pgqueue.rates import SHAPE, UNITS
 from django_pgqueue.retry_policy import reconnect_delay
 from django_pgqueue.states import DEAD, FINISHED, LONGEST_DELAY, OnConflict, Reason, Scope, Status
 from django_pgqueue.stored_values import aware
@@ -109,19 +110,13 @@ def number_or_none(text: str) -> int | None:
     return int(text)
 
 
-class Rate(NamedTuple):
-    number: int
-    period: dt.timedelta
-
-
-def rate_or_none(text: str) -> Rate | None:
+def rate_or_none(text: str) -> str | None:
     """Return a rate such as ``100/s``, ``60/m`` or ``5/10s``, or None for ``none``."""
     if text == NONE:
         return None
-    number, _, period = text.partition("/")
-    if not re.fullmatch(r"\d{1,7}", number, re.ASCII) or not period:
+    if not SHAPE.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no rate: write it as in 100/s, 60/m or 5/10s, or none")
-    return Rate(int(number), duration(period if period[0].isdigit() else f"1{period}"))
+    return text
 
 
 def instant(text: str) -> dt.datetime:

@@ -6,39 +6,40 @@ They apply when jobs are claimed: setting one moves no job, and it counts for jo
 import datetime as dt
 import logging
 import math
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, overload
 
 from django.conf import settings
 from django.utils import timezone
 
+from django_pgqueue.actors import UNNAMED, By, name_of
 from django_pgqueue.db.connections import CallerConnection, PendingResult, QueueConnection
 from django_pgqueue.db.notify import notify_limits
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidJob, InvalidLimit
-from django_pgqueue.states import LONGEST_DELAY, LONGEST_PERIOD_SECONDS, LONGEST_QUEUE
+from django_pgqueue.rates import MOST, Rate, rate_of
+from django_pgqueue.states import LONGEST_DELAY, LONGEST_QUEUE
 from django_pgqueue.stored_values import aware
-from django_pgqueue.validation import check_name, seconds_of
+from django_pgqueue.validation import check_name, is_text
 
 logger = logging.getLogger("django_pgqueue")
 
-MOST: Final = 1_000_000  # jobs in a limit
 BURST_SECONDS: Final = 0.2  # default burst of a rate: as many jobs as it gives in this time, at least one
 
 
-class Unchanged:
+class _Unchanged:
     """Stands for a limit that is to stay as it is."""
 
     def __repr__(self) -> str:
         return "unchanged"
 
 
-UNCHANGED: Final = Unchanged()
+_UNCHANGED: Final = _Unchanged()
 
 
 def pause(
     name: str,
     *,
-    by: str,
+    by: By = "",
     reason: str = "",
     resume_at: dt.datetime | dt.timedelta | None = None,
     database: str | None = None,
@@ -50,7 +51,7 @@ def pause(
 
     Args:
         name: the queue; it need not have had a job yet.
-        by: user who does it; shown to others.
+        by: user who does it, or the username; shown to others.
         reason: any text; shown to others.
         resume_at: when the pause ends by itself, by the database's clock: an aware datetime, or a timedelta from now.
             None: when the queue is resumed.
@@ -63,28 +64,27 @@ def pause(
     """
     caller = CallerConnection(database)
     _check_name(name)
-    for option, text in (("by", by), ("reason", reason)):
-        if not isinstance(text, str) or "\0" in text:
-            raise InvalidLimit(f"{option} is a text, not {text!r}.")
+    if not isinstance(reason, str) or not is_text(reason):
+        raise InvalidLimit(f"reason is a text, not {reason!r}.")
     _check_resume_at(resume_at)
     parameters = {
         "name": name,
-        "by": by,
+        "by": (by := _name_of(by)),
         "reason": reason,
         "resume_at": aware(resume_at) if isinstance(resume_at, dt.datetime) else None,
         "seconds": resume_at.total_seconds() if isinstance(resume_at, dt.timedelta) else None,
     }
     [(is_new,)] = caller.rows(statement("pause_queue"), parameters)
     notify_limits(caller.alias, name)
-    logger.info("Queue %s paused by %s: %s", name, by, reason)
+    logger.info("Queue %s paused by %s: %s", name, by or UNNAMED, reason)
     return bool(is_new)
 
 
-def resume(name: str, *, by: str, database: str | None = None) -> bool:
+def resume(name: str, *, by: By = "", database: str | None = None) -> bool:
     """Let workers start jobs of a queue again, in the caller's transaction; they learn of it after its commit.
 
     Args:
-        by: user who does it; kept in the log.
+        by: user who does it, or the username; kept in the log.
 
     Returns:
         Whether it was paused.
@@ -94,20 +94,43 @@ def resume(name: str, *, by: str, database: str | None = None) -> bool:
     """
     caller = CallerConnection(database)
     _check_name(name)
+    by = _name_of(by)
     rows = caller.rows(statement("resume_queue"), {"name": name})
     if rows:
         notify_limits(caller.alias, name)
-        logger.info("Queue %s resumed by %s", name, by)
+        logger.info("Queue %s resumed by %s", name, by or UNNAMED)
     return any(was_paused for (was_paused,) in rows)
+
+
+@overload
+def limit(name: str, *, max_running: int | None, by: By = ..., database: str | None = ...) -> None: ...
+
+
+@overload
+def limit(
+    name: str, *, rate: int | str | None, burst: int | None = ..., by: By = ..., database: str | None = ...
+) -> None: ...
+
+
+@overload
+def limit(
+    name: str,
+    *,
+    max_running: int | None,
+    rate: int | str | None,
+    burst: int | None = ...,
+    by: By = ...,
+    database: str | None = ...,
+) -> None: ...
 
 
 def limit(
     name: str,
     *,
-    max_running: int | Unchanged | None = UNCHANGED,
-    rate: int | Unchanged | None = UNCHANGED,
-    period: float | dt.timedelta = 1.0,
+    max_running: int | _Unchanged | None = _UNCHANGED,
+    rate: int | str | _Unchanged | None = _UNCHANGED,
     burst: int | None = None,
+    by: By = "",
     database: str | None = None,
 ) -> None:
     """Limit a queue for all workers together, in the caller's transaction. A limit that is not named stays as it is.
@@ -117,34 +140,37 @@ def limit(
     Args:
         name: the queue; it need not have had a job yet.
         max_running: maximum number of its jobs that run at once, 1 to 1,000,000. None removes the limit.
-        rate: maximum number of its jobs that start in each period, 1 to 1,000,000. None removes the limit.
-        period: of the rate, in seconds above 0, or a timedelta; a year at most. Default: a second.
+        rate: maximum rate at which its jobs start: a number of jobs a second, or a text as in ``100/s``, ``60/m`` or
+            ``5/10s`` (s, m, h, d, w); 1 to 1,000,000 jobs in a year at most. None removes the limit.
         burst: maximum number of its jobs that start at once after a time without starts, 1 to 1,000,000. None: what the
             rate gives in a fifth of a second, at least one.
+        by: user who does it, or the username; kept in the log.
 
     Raises:
-        InvalidLimit: a value is out of range or of the wrong type, or there is a burst or a period without a rate.
-            Nothing was changed.
+        InvalidLimit: a value is out of range or of the wrong type, there is a burst without a rate, or no limit is
+            named. Nothing was changed.
     """
     caller = CallerConnection(database)
     _check_name(name)
-    seconds = _check_limits(max_running, rate, period, burst)
-    has_rate = isinstance(rate, int)
+    by = _name_of(by)
+    found = None if rate is None or isinstance(rate, _Unchanged) else _rate_of(rate)
+    _check_limits(max_running, rate, burst)
     parameters = {
         "name": name,
-        "sets_max_running": not isinstance(max_running, Unchanged),
-        "max_running": max_running if isinstance(max_running, int) else None,
-        "sets_rate": not isinstance(rate, Unchanged),
-        "rate": rate if has_rate else None,
-        "period": seconds if has_rate else None,
-        "burst": burst or default_burst(rate, seconds) if isinstance(rate, int) else None,
+        "sets_max_running": not isinstance(max_running, _Unchanged),
+        "max_running": None if isinstance(max_running, _Unchanged) else max_running,
+        "sets_rate": not isinstance(rate, _Unchanged),
+        "rate": found.number if found else None,
+        "period": found.period_seconds if found else None,
+        "burst": burst or default_burst(found) if found else None,
     }
     caller.rows(statement("limit_queue"), parameters)
     notify_limits(caller.alias, name)
+    logger.info("Queue %s limited by %s: max_running %s, rate %s", name, by or UNNAMED, max_running, rate)
 
 
-def default_burst(rate: int, period_seconds: float) -> int:
-    return min(max(math.ceil(BURST_SECONDS * rate / period_seconds), 1), MOST)
+def default_burst(rate: Rate) -> int:
+    return min(max(math.ceil(BURST_SECONDS * rate.number / rate.period_seconds), 1), MOST)
 
 
 class QueueLimits(NamedTuple):
@@ -190,18 +216,28 @@ def _check_name(name: Any) -> None:
         raise InvalidLimit(str(error)) from error
 
 
-def _check_limits(max_running: Any, rate: Any, period: Any, burst: Any) -> float:
-    """Raise InvalidLimit for the first value that cannot work; return the period in seconds."""
-    for option, value in (("max_running", max_running), ("rate", rate), ("burst", burst)):
-        if value is not None and not isinstance(value, Unchanged):
+def _name_of(by: By) -> str:
+    try:
+        return name_of(by)
+    except InvalidJob as error:
+        raise InvalidLimit(str(error)) from error
+
+
+def _rate_of(value: Any) -> Rate:
+    if value == 0 and not isinstance(value, bool):
+        _check_whole("rate", value)
+    return rate_of(value)
+
+
+def _check_limits(max_running: Any, rate: Any, burst: Any) -> None:
+    """Raise InvalidLimit for the first value that cannot work."""
+    for option, value in (("max_running", max_running), ("burst", burst)):
+        if value is not None and not isinstance(value, _Unchanged):
             _check_whole(option, value)
-    seconds = seconds_of(period)
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not is_number or not 0 < seconds <= LONGEST_PERIOD_SECONDS:
-        raise InvalidLimit(f"period is a number of seconds above 0, or a timedelta, of a year at most, not {period!r}.")
-    if not isinstance(rate, int) and (burst is not None or seconds != 1):
-        raise InvalidLimit(f"A burst and a period belong to a rate, and rate is {rate!r}.")
-    return float(seconds)
+    if burst is not None and (rate is None or isinstance(rate, _Unchanged)):
+        raise InvalidLimit(f"A burst belongs to a rate, and rate is {rate!r}.")
+    if isinstance(max_running, _Unchanged) and isinstance(rate, _Unchanged):
+        raise InvalidLimit("Name a limit to set, or to remove by None: max_running or rate.")
 
 
 def _check_whole(option: str, value: Any) -> None:

@@ -19,9 +19,8 @@ from django.utils.translation import ngettext
 from django_pgqueue import log_lines
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.rates import UNITS
 from django_pgqueue.states import DEAD, FINISHED
-
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 QUOTED = {"queue", "key", "task", "schedule"}  # names that people give, which may be any words
 

@@ -128,6 +128,8 @@ def _part(name: str, value: Any) -> Part:
         return "?"
     if name in JOBS and isinstance(value, int):
         return job(value)
+    if name == "by":
+        return str(value) or _("a user")
     return str(REASONS.get(str(value), value)) if name == "reason" else str(value)
 
 

@@ -52,7 +52,7 @@ def pause_of(row: Queue) -> str:
     words = _("by %(name)s since %(time)s")
     if row.resume_at is not None:
         words = _("by %(name)s since %(time)s until %(end)s")
-    words %= {"name": row.paused_by, "time": when(row.paused_at), "end": when(row.resume_at)}
+    words %= {"name": row.paused_by or _("a user"), "time": when(row.paused_at), "end": when(row.resume_at)}
     return f"{words}: {row.pause_reason}" if row.pause_reason else words
 
 

@@ -13,6 +13,7 @@ from django.db.models import TextChoices
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
+from django_pgqueue.actors import UNNAMED, By, name_of
 from django_pgqueue.db.connections import Where, caller_of, ids_of
 from django_pgqueue.db.notify import notify_due, notify_keys, notify_kill, notify_queues
 from django_pgqueue.db.queries import statement
@@ -31,7 +32,7 @@ class Killed(NamedTuple):
     requested: list[int]  # running; the worker has been asked
 
 
-def kill(ids: Iterable[int], *, by: str, database: Where = None) -> Killed:
+def kill(ids: Iterable[int], *, by: By = "", database: Where = None) -> Killed:
     """Kill jobs in the caller's transaction.
 
     A job that is not running goes to ``dead_jobs`` with the reason ``killed``. A running one is asked to stop: its
@@ -39,13 +40,13 @@ def kill(ids: Iterable[int], *, by: str, database: Where = None) -> Killed:
     raises ``JobKilled`` in a plain one a second later. If it does not listen, the process is ended some seconds later.
 
     Args:
-        by: user who does it; kept in the history of the jobs.
+        by: user who does it, or the username; kept in the history of the jobs.
 
     Returns:
         The ids by what was done. In neither list are those that are gone, or that another transaction has locked.
     """
-    caller, ids = caller_of(database), ids_of(ids)
-    entry = {"kind": EntryKind.KILLED, "error": f"killed by {by}"}
+    caller, ids, by = caller_of(database), ids_of(ids), name_of(by)
+    entry = {"kind": EntryKind.KILLED, "error": f"killed by {by or UNNAMED}"}
     dead = dead_letter(caller, [DeadLetter(job_id, 0, Reason.KILLED, entry) for job_id in ids], by=by)
     running = sorted(set(ids) - set(dead))
     requested = [job_id for (job_id,) in caller.rows(statement("request_kill"), {"ids": running, "by": by})]
@@ -57,25 +58,25 @@ def kill(ids: Iterable[int], *, by: str, database: Where = None) -> Killed:
     return Killed(list(dead), requested)
 
 
-def run_now(ids: Iterable[int], *, by: str, database: Where = None) -> list[int]:
+def run_now(ids: Iterable[int], *, by: By = "", database: Where = None) -> list[int]:
     """Make scheduled jobs due at once: delayed ones, and those that back off after a failed attempt.
 
     Runs in the caller's transaction and wakes workers after its commit. The attempts stay as they are.
 
     Args:
-        by: user who does it; kept in the history of the jobs and in the log.
+        by: user who does it, or the username; kept in the history of the jobs and in the log.
 
     Returns:
         The ids that are queued now, or wait to be admitted by their concurrency key. Missing are those that were not
         scheduled, or that another transaction has locked.
     """
-    caller = caller_of(database)
+    caller, by = caller_of(database), name_of(by)
     rows = caller.rows(statement("run_now"), {"ids": ids_of(ids), "by": by})
     notify_due(caller, [(queue, key) for _, queue, key in rows])
     return _logged(JobChange.DUE.label, by, [job_id for job_id, *_ in rows])
 
 
-def move(ids: Iterable[int], *, queue: str, by: str, database: Where = None) -> list[int]:
+def move(ids: Iterable[int], *, queue: str, by: By = "", database: Where = None) -> list[int]:
     """Move jobs that do not run to another queue, in the caller's transaction; wakes workers after its commit.
 
     Their place there is that of their priority and ``run_at``. A job that holds a slot of its concurrency key keeps it.
@@ -83,7 +84,7 @@ def move(ids: Iterable[int], *, queue: str, by: str, database: Where = None) -> 
 
     Args:
         queue: a name of 1 to 128 characters.
-        by: user who does it; kept in the history of the jobs and in the log.
+        by: user who does it, or the username; kept in the history of the jobs and in the log.
 
     Returns:
         The ids moved. Missing are those that run, are gone, or that another transaction has locked.
@@ -95,14 +96,14 @@ def move(ids: Iterable[int], *, queue: str, by: str, database: Where = None) -> 
     return _reassign(JobChange.MOVED.label.format(queue=repr(name)), ids, by, database, queue=name)
 
 
-def set_priority(ids: Iterable[int], *, priority: int, by: str, database: Where = None) -> list[int]:
+def set_priority(ids: Iterable[int], *, priority: int, by: By = "", database: Where = None) -> list[int]:
     """Give jobs that do not run another priority, in the caller's transaction; wakes workers after its commit.
 
     Slots and fair keys as with ``move``: a job with a fair key gets a new turn.
 
     Args:
         priority: -100 to 100; larger runs sooner.
-        by: user who does it; kept in the history of the jobs and in the log.
+        by: user who does it, or the username; kept in the history of the jobs and in the log.
 
     Returns:
         The ids changed. Missing are those that run, are gone, or that another transaction has locked.
@@ -115,26 +116,26 @@ def set_priority(ids: Iterable[int], *, priority: int, by: str, database: Where 
 
 
 def _reassign(
-    what: str, ids: Iterable[int], by: str, database: Where, *, queue: str | None = None, priority: int | None = None
+    what: str, ids: Iterable[int], by: By, database: Where, *, queue: str | None = None, priority: int | None = None
 ) -> list[int]:
-    caller = caller_of(database)
+    caller, by = caller_of(database), name_of(by)
     rows = caller.rows(statement("reassign"), {"ids": ids_of(ids), "queue": queue, "priority": priority, "by": by})
     notify_queues(caller, {name for _, name, is_ready in rows if is_ready})
     return _logged(what, by, [job_id for job_id, *_ in rows])
 
 
-def purge(ids: Iterable[int], *, by: str, finished: bool = False, database: Where = None) -> list[int]:
+def purge(ids: Iterable[int], *, by: By = "", finished: bool = False, database: Where = None) -> list[int]:
     """Remove dead jobs for good, in the caller's transaction. Live ones are not touched: kill them first.
 
     Args:
-        by: user who does it; kept in the log.
+        by: user who does it, or the username; kept in the log.
         finished: remove finished jobs instead.
 
     Returns:
         The ids removed. Missing are those that are not there, or that another transaction has locked.
     """
     name = "purge_finished" if finished else "purge_dead"
-    caller = caller_of(database)
+    caller, by = caller_of(database), name_of(by)
     purged = [job_id for (job_id,) in caller.rows(statement(name), {"ids": ids_of(ids)})]
     _logged(JobChange.PURGED.label, by, purged)
     if purged:
@@ -150,7 +151,7 @@ def lock_with_status(ids: Iterable[int], statuses: Collection[str], *, database:
 
 def _logged(what: str, by: str, ids: list[int]) -> list[int]:
     if ids:
-        logger.info("%s by %s: jobs %s", what, by, ids, extra={"jobs": ids, "by": by})
+        logger.info("%s by %s: jobs %s", what, by or UNNAMED, ids, extra={"jobs": ids, "by": by})
     return ids
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from django_pgqueue.actors import By, name_of
 from django_pgqueue.db.connections import Database, Parameters, Where, caller_of, fence, ids_of
 from django_pgqueue.db.notify import notify_due, notify_waiters
 from django_pgqueue.db.queries import statement
@@ -52,20 +53,20 @@ class RetryResult(NamedTuple):
     held_by: dict[int, int]  # stay dead: for each of them, the live job that has its unique key
 
 
-def retry(ids: Iterable[int], *, by: str, database: Where = None) -> RetryResult:
+def retry(ids: Iterable[int], *, by: By = "", database: Where = None) -> RetryResult:
     """Send dead jobs back to be run, with all their attempts before them and a note in their history.
 
     A job whose unique key a live job holds stays dead, and its history says so. Runs in the caller's transaction and
     wakes workers after its commit.
 
     Args:
-        by: user who does it; kept in the history of the jobs.
+        by: user who does it, or the username; kept in the history of the jobs.
 
     Returns:
         The ids retried, and those that stay dead for their unique key. In neither part are those that are not dead any
         more, or that another transaction has locked.
     """
-    caller, ids = caller_of(database), ids_of(ids)
+    caller, ids, by = caller_of(database), ids_of(ids), name_of(by)
     rows = caller.rows(statement("retry_dead"), {"ids": ids, "by": by})
     notify_due(caller, [(queue, key) for _, queue, key in rows])
     retried = [job_id for job_id, _, _ in rows]

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from django_pgqueue.actors import By, name_of
 from django_pgqueue.db.connections import Database, Fenced, Parameters, Where, caller_of, fence, ids_of, number_array
 from django_pgqueue.db.notify import notify_kill
 from django_pgqueue.db.queries import statement
@@ -113,7 +114,7 @@ def deregister(database: Database, worker_ids: Sequence[int]) -> set[int]:
     return {worker_id for (worker_id,) in database.rows(statement("deregister"), {"worker_ids": list(worker_ids)})}
 
 
-def stop(worker_ids: Iterable[int], *, by: str, database: Where = None) -> list[int]:
+def stop(worker_ids: Iterable[int], *, by: By = "", database: Where = None) -> list[int]:
     """Ask the commands of these worker processes to stop, in the caller's transaction.
 
     A command stops as on SIGTERM, all its processes with it: it takes no more jobs, and those that run have its
@@ -121,14 +122,14 @@ def stop(worker_ids: Iterable[int], *, by: str, database: Where = None) -> list[
     heartbeat. Whatever has started it may start it again.
 
     Args:
-        by: user who does it; kept in the rows, and in the log of the command.
+        by: user who does it, or the username; kept in the rows, and in the log of the command.
 
     Returns:
         The ids of the processes that were asked, all those of the commands. Missing are those that were asked before,
         that are gone, or whose rows another transaction has locked.
     """
     caller = caller_of(database)
-    parameters = {"worker_ids": ids_of(worker_ids), "by": by}
+    parameters = {"worker_ids": ids_of(worker_ids), "by": name_of(by)}
     asked = sorted(worker_id for (worker_id,) in caller.rows(statement("request_stop"), parameters))
     if asked:
         notify_kill(caller)

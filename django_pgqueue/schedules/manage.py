@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from django_pgqueue.actors import UNNAMED, By, name_of
 from django_pgqueue.db.connections import CallerConnection, Database
 from django_pgqueue.db.queries import statement
 from django_pgqueue.schedules.enqueuer import ScheduleRow
@@ -13,28 +14,28 @@ from django_pgqueue.tasks import enqueue_one
 logger = logging.getLogger("django_pgqueue")
 
 
-def pause(names: Iterable[str], *, by: str, database: str | None = None) -> list[str]:
+def pause(names: Iterable[str], *, by: By = "", database: str | None = None) -> list[str]:
     """Let schedules miss their ticks until they are resumed. What is enqueued or runs is left alone.
 
     Runs in the caller's transaction. A deploy does not resume a schedule.
 
     Args:
-        by: user who does it; kept with the schedule until it is resumed, and in the log.
+        by: user who does it, or the username; kept with the schedule until it is resumed, and in the log.
 
     Returns:
         The names paused. Missing are those that were paused, are not there, or are locked by another transaction.
     """
-    caller = CallerConnection(database)
+    caller, by = CallerConnection(database), name_of(by)
     return _log_names("Paused", by, caller.rows(statement("pause_schedules"), {"names": list(names), "by": by}))
 
 
-def resume(names: Iterable[str], *, by: str, database: str | None = None) -> list[str]:
+def resume(names: Iterable[str], *, by: By = "", database: str | None = None) -> list[str]:
     """Let paused schedules go on with their next tick from now: those in between are not made up.
 
     Runs in the caller's transaction.
 
     Args:
-        by: user who does it; kept in the log.
+        by: user who does it, or the username; kept in the log.
 
     Returns:
         The names resumed. Missing are those that were not paused, are not there, or are locked by another transaction.
@@ -42,7 +43,7 @@ def resume(names: Iterable[str], *, by: str, database: str | None = None) -> lis
     Raises:
         InvalidSchedule: one has no ticks, because its row was changed by hand.
     """
-    caller = CallerConnection(database)
+    caller, by = CallerConnection(database), name_of(by)
     next_ats = {
         schedule_id: recurrence_of(cron, every_seconds, timezone).next_after(now, known=next_at)
         for schedule_id, _, cron, every_seconds, timezone, next_at, now in caller.rows(
@@ -53,13 +54,13 @@ def resume(names: Iterable[str], *, by: str, database: str | None = None) -> lis
     return _log_names("Resumed", by, caller.rows(statement("resume_schedules"), parameters))
 
 
-def run(names: Iterable[str], *, by: str, database: str | None = None) -> dict[str, int]:
+def run(names: Iterable[str], *, by: By = "", database: str | None = None) -> dict[str, int]:
     """Enqueue a job of each schedule now, besides those of its ticks, whether it is paused or not.
 
     Runs in the caller's transaction and wakes workers after its commit.
 
     Args:
-        by: user who does it; kept in the log.
+        by: user who does it, or the username; kept in the log.
 
     Returns:
         The ids of the jobs by the names of the schedules. Missing are names that are not there.
@@ -67,29 +68,29 @@ def run(names: Iterable[str], *, by: str, database: str | None = None) -> dict[s
     Raises:
         PgQueueError: the task of one is unknown here, or cannot be enqueued with these arguments and options.
     """
-    caller, jobs = CallerConnection(database), {}
+    caller, by, jobs = CallerConnection(database), name_of(by), {}
     rows = [ScheduleRow._make(row) for row in caller.rows(statement("named_schedules"), {"names": list(names)})]
     for row in rows:
         task, args, kwargs = row.call()
         jobs[row.name] = enqueue_one(task.using(database=caller.alias), args, kwargs, schedule_id=row.id).id
     caller.rows(statement("save_last_jobs"), {"names": list(jobs), "job_ids": list(jobs.values())})
     if jobs:
-        logger.info("Run now by %s: schedules %s", by, jobs)
+        logger.info("Run now by %s: schedules %s", by or UNNAMED, jobs)
     return jobs
 
 
-def restore(names: Iterable[str], *, by: str, database: str | None = None) -> list[str]:
+def restore(names: Iterable[str], *, by: By = "", database: str | None = None) -> list[str]:
     """Take back what was edited of schedules that the code declares: within a minute they are as the code has them.
 
     Runs in the caller's transaction.
 
     Args:
-        by: user who does it; kept in the log.
+        by: user who does it, or the username; kept in the log.
 
     Returns:
         The names restored. Missing are those that were not edited, are not of code, or are just being changed.
     """
-    caller = CallerConnection(database)
+    caller, by = CallerConnection(database), name_of(by)
     return _log_names("Restored", by, caller.rows(statement("restore_schedules"), {"names": list(names)}))
 
 
@@ -115,5 +116,5 @@ def last_jobs(database: Database, ids: Iterable[int]) -> dict[int, LastJob]:
 def _log_names(what: str, by: str, rows: list[tuple[Any, ...]]) -> list[str]:
     names = sorted(name for (name,) in rows)
     if names:
-        logger.info("%s by %s: schedules %s", what, by, names)
+        logger.info("%s by %s: schedules %s", what, by or UNNAMED, names)
     return names

@@ -20,6 +20,7 @@ from multiprocessing.connection import wait
 
 from django.db import Error, OperationalError, connections
 
+from django_pgqueue.actors import UNNAMED
 from django_pgqueue.conf import conf
 from django_pgqueue.db.notify import KILLS, OPERATE, keys_in, limits_in, queues_in
 from django_pgqueue.exceptions import ConfigurationError
@@ -325,7 +326,7 @@ class Supervisor:
 
     def _told_to_stop(self, by: str) -> None:
         if not self.is_stopping:
-            logger.info("Stopping, as %s has asked for", by)
+            logger.info("Stopping, as %s has asked for", by or UNNAMED)
             self.stop()
 
     def _session_changed(self) -> None:

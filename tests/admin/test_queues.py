@@ -60,7 +60,7 @@ def test_name_that_looks_quoted_is_that_of_the_queue(staff):
 
 def test_list_shows_jobs_limits_and_who_has_paused_why(viewer, queues):
     app.noop.using(queue="mail").enqueue_many([()] * 3)
-    limit("default", max_running=4, rate=60, period=60, burst=2)
+    limit("default", max_running=4, rate="60/m", burst=2)
     pause("mail", by="bob", reason="<b>provider</b> is down", resume_at=dt.timedelta(hours=1))
     page = viewer.get(QUEUES).content.decode()
     for words in (

@@ -118,7 +118,7 @@ def busy(live_server) -> None:
     minute = now.replace(second=0, microsecond=0) - dt.timedelta(minutes=20)
     Stat.objects.create(minute=minute, queue="notifications", task=task, succeeded=1_160_000, failed=40_000)
     finished(queue="notifications", task=task)
-    queues.limit("notifications", max_running=40, rate=600, period=60, burst=20)
+    queues.limit("notifications", max_running=40, rate="600/m", burst=20)
     queues.pause("notifications", by="eve", reason="the mail server moves")
 
 

@@ -16,6 +16,7 @@ from django_pgqueue.cli import arguments
 from django_pgqueue.cli.arguments import await_database, check_database, rate_or_none
 from django_pgqueue.insights import formatting
 from django_pgqueue.models import Job
+from django_pgqueue.rates import rate_of
 from tests.support.jobs_command import ids_of, jobs, refused
 from tests.support.proxy import Detour
 from tests.support.retention import run
@@ -174,8 +175,7 @@ def test_queues_may_be_listed_and_the_option_repeated():
 
 @pytest.mark.parametrize("text", ["100/s", "60/m", "5/10s", "1000/h", "3/1.5s", "7/2d", "1/w", "90/90s"])
 def test_rates_are_shown_as_they_are_typed(text):
-    rate = rate_or_none(text)
-    assert formatting.rate(rate.number, rate.period.total_seconds()) == text
+    assert formatting.rate(*rate_of(rate_or_none(text))) == text
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from django_pgqueue.flow.queue_limits import default_burst
 from django_pgqueue.jobs import claim as claiming
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job, Queue
+from django_pgqueue.rates import Rate
 from tests.support.many import enqueued_ids
 from tests.support.queue_limits import HOUR, finish, pass_by, take
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
@@ -140,7 +141,7 @@ def test_many_claimers_at_once_never_exceed_the_limit(transactional_db):
 
 
 def test_bucket_gives_its_burst_and_then_what_comes_in(queue):
-    queues.limit("default", rate=10, period=10_000, burst=4)
+    queues.limit("default", rate="10/10000s", burst=4)
     app.noop.enqueue_many([()] * 30)
     assert count(queue, limit=1) == 1
     assert count(queue) == 3
@@ -154,7 +155,7 @@ def test_bucket_gives_its_burst_and_then_what_comes_in(queue):
 
 
 def test_clock_that_is_set_back_fills_the_bucket_and_no_more(queue):
-    queues.limit("default", rate=1, period=1000, burst=2)
+    queues.limit("default", rate="1/1000s", burst=2)
     app.noop.enqueue_many([()] * 9)
     assert [count(queue), count(queue)] == [2, 0]
     pass_by(-3600)
@@ -164,7 +165,7 @@ def test_clock_that_is_set_back_fills_the_bucket_and_no_more(queue):
 
 
 def test_fractions_of_tokens_are_not_lost(queue):
-    queues.limit("default", rate=1, period=1000, burst=2)
+    queues.limit("default", rate="1/1000s", burst=2)
     app.noop.enqueue_many([()] * 5)
     counts = [count(queue)]
     for seconds in (600, 600, 850):
@@ -177,7 +178,7 @@ def test_tokens_are_spent_though_the_row_of_the_queue_changes_while_jobs_are_cla
     queue, other_queue, sql, monkeypatch
 ):
     """Between the snapshot of the claim and its lock, where it waits here for one more lock."""
-    queues.limit("default", rate=1, period=1000, burst=2)
+    queues.limit("default", rate="1/1000s", burst=2)
     app.noop.enqueue_many([()] * 5)
     before, rest = statement("claim_limited").split("FROM ", maxsplit=1)
     texts = {"claim_limited": f"{before}FROM pg_advisory_xact_lock(6), {rest}"}
@@ -192,7 +193,7 @@ def test_tokens_are_spent_though_the_row_of_the_queue_changes_while_jobs_are_cla
 
 
 def test_both_limits_hold(queue):
-    queues.limit("default", max_running=3, rate=1, period=1000, burst=2)
+    queues.limit("default", max_running=3, rate="1/1000s", burst=2)
     app.noop.enqueue_many([()] * 9)
     first, _ = take(queue)
     assert len(first) == 2
@@ -204,7 +205,7 @@ def test_both_limits_hold(queue):
 
 
 def test_answer_says_whether_and_when_to_come_back(queue):
-    queues.limit("default", rate=1, period=1000)
+    queues.limit("default", rate="1/1000s")
     assert take(queue) == ([], (False, 0.0))
     app.noop.enqueue_many([()] * 3)
     jobs, (has_more, seconds) = take(queue)
@@ -279,7 +280,7 @@ def test_changes_are_undone_with_the_callers_transaction(transactional_db):
 
 def test_limits_that_are_not_named_stay(transactional_db):
     queues.limit("default", max_running=5)
-    queues.limit("default", rate=60, period=dt.timedelta(minutes=1), burst=7)
+    queues.limit("default", rate="60/m", burst=7)
     queues.limit("default", max_running=6)
     row = Queue.objects.get()
     assert (row.max_running, row.rate_limit, row.rate_period_seconds, row.rate_burst) == (6, 60, 60.0, 7)
@@ -291,14 +292,14 @@ def test_limits_that_are_not_named_stay(transactional_db):
 def test_setting_a_rate_again_does_not_fill_the_bucket(queue):
     """As a deployment does that sets its limits each time."""
     app.noop.enqueue_many([()] * 50)
-    queues.limit("default", rate=1, period=1000, burst=10)
+    queues.limit("default", rate="1/1000s", burst=10)
     assert count(queue) == 10
-    queues.limit("default", rate=1, period=1000, burst=10)
+    queues.limit("default", rate="1/1000s", burst=10)
     assert count(queue) == 0
     pass_by(3500)
-    queues.limit("default", rate=1, period=2000, burst=2)
+    queues.limit("default", rate="1/2000s", burst=2)
     assert count(queue) == 2
-    queues.limit("default", rate=1, period=2000, burst=20)
+    queues.limit("default", rate="1/2000s", burst=20)
     assert count(queue) == 0
 
 
@@ -306,7 +307,7 @@ def test_setting_a_rate_again_does_not_fill_the_bucket(queue):
     ("rate", "period", "burst"), [(100, 1, 20), (1, 1, 1), (60, 60, 1), (1000, 1, 200), (1, 3600, 1)]
 )
 def test_burst_is_a_fifth_of_a_second_by_default(rate, period, burst):
-    assert default_burst(rate, period) == burst
+    assert default_burst(Rate(rate, period)) == burst
 
 
 @pytest.mark.parametrize(
@@ -314,7 +315,7 @@ def test_burst_is_a_fifth_of_a_second_by_default(rate, period, burst):
     [
         (queues.pause, {"name": "", "by": "ann"}, "The name of a queue is a name of 1 to 128 characters, not ''"),
         (queues.pause, {"name": "x" * 129, "by": "ann"}, "1 to 128"),
-        (queues.pause, {"by": None}, "by is a text, not None"),
+        (queues.pause, {"by": None}, "by is a text without NUL or a user, not None"),
         (queues.pause, {"by": "ann", "reason": "\0"}, "reason is a text"),
         (queues.pause, {"by": "ann", "resume_at": -HOUR}, "a time from now of 36500 days at most"),
         (queues.pause, {"by": "ann", "resume_at": 60}, "resume_at is a datetime or a timedelta, not 60"),
@@ -323,13 +324,13 @@ def test_burst_is_a_fifth_of_a_second_by_default(rate, period, burst):
         (queues.limit, {"max_running": 0}, "1 or more, or None to remove the limit. To let nothing start, pause"),
         (queues.limit, {"max_running": -1}, "max_running is a whole number from 1 to 1,000,000, or None, not -1"),
         (queues.limit, {"max_running": True}, "not True"),
-        (queues.limit, {"rate": 0.5}, "rate is a whole number"),
-        (queues.limit, {"rate": 5, "period": 0}, "period is a number of seconds above 0"),
-        (queues.limit, {"rate": 5, "period": float("nan")}, "period is a number of seconds above 0"),
-        (queues.limit, {"rate": 5, "period": dt.timedelta(days=366)}, "a year at most"),
+        (queues.limit, {"rate": 0}, "rate is 1 or more, or None to remove the limit"),
+        (queues.limit, {"rate": 0.5}, "A rate is a whole number, of jobs a second, or a text as in 100/s"),
         (queues.limit, {"rate": 5, "burst": 0}, "burst is 1 or more"),
-        (queues.limit, {"burst": 5}, "A burst and a period belong to a rate, and rate is unchanged"),
-        (queues.limit, {"rate": None, "period": 60}, "belong to a rate, and rate is None"),
+        (queues.limit, {"burst": 5}, "A burst belongs to a rate, and rate is unchanged"),
+        (queues.limit, {"rate": None, "burst": 5}, "A burst belongs to a rate, and rate is None"),
+        (queues.limit, {}, "Name a limit to set, or to remove by None: max_running or rate"),
+        (queues.limit, {"rate": 5, "by": 7}, "by is a text without NUL or a user, not 7"),
     ],
 )
 def test_what_cannot_work_is_refused(transactional_db, action, options, message):

@@ -127,7 +127,7 @@ class RunJobsTest(TestCase):
         assert not run_jobs()
 
     def test_limited_queue_lets_in_what_its_limits_lets_in(self):
-        queues.limit("default", rate=2, period=60, burst=2)
+        queues.limit("default", rate="2/m", burst=2)
         helped.note.enqueue_many([("a",), ("b",), ("c",)])
         assert len(run_jobs()) == 2
         assert len(run_jobs(until=HOUR)) == 1

@@ -161,7 +161,7 @@ def test_consumer_that_is_kept_out_neither_waits_long_nor_asks_all_the_time(cons
 
 
 def test_consumer_comes_back_when_there_is_a_token(consumer):
-    queues.limit("default", rate=1, period=1000)
+    queues.limit("default", rate="1/1000s")
     app.noop.enqueue_many([()] * 9)
     look(consumer)
     assert len(consumer.slots.accepted) == 1

@@ -43,7 +43,7 @@ class Command(BaseCommand):
         resume.add_argument("names", nargs="+", metavar="NAME")
         limit = actions.add_parser("limit", help="limit these queues; what is not named stays as it is")
         add_limits(limit)
-        for sub in (pause, resume):
+        for sub in (pause, resume, limit):
             sub.add_argument("--by", default="", help="who does it; default: the user's name here")
         for sub, call in ((listing, self._list), (pause, self._pause), (resume, self._resume), (limit, self._limit)):
             sub.set_defaults(call=call)
@@ -90,7 +90,7 @@ class Command(BaseCommand):
 
     def _limit(self, options: dict[str, Any]) -> None:
         for name in options["names"]:
-            queues.limit(name, **limits_from(options), database=options["database"])
+            queues.limit(name, **limits_from(options), by=options["by"] or user(), database=options["database"])
             row = Queue.objects.using(options["database"]).get(pk=name)
             self.stdout.write(f"{plain(name)}: {limits_of(row) or 'no limit'}.")
 
@@ -129,8 +129,8 @@ def limits_from(options: dict[str, Any]) -> dict[str, Any]:
     limits: dict[str, Any] = {}
     if options["max_running"] is not UNSAID:
         limits["max_running"] = options["max_running"]
-    if (rate := options["rate"]) is not UNSAID:
-        limits |= {"rate": rate.number, "period": rate.period} if rate else {"rate": None}
+    if options["rate"] is not UNSAID:
+        limits["rate"] = options["rate"]
     if options["burst"] is not None:
         limits["burst"] = options["burst"]
     if not limits:

@@ -26,7 +26,7 @@ def test_list_tells_how_queues_stand(queue, monkeypatch):
     app.noop.enqueue_many([()] * 7)
     claim(queue, "default", limit=1, worker_id=1)
     app.noop.using(queue="mail").enqueue()
-    queues.limit("default", max_running=1500, rate=60, period=60)
+    queues.limit("default", max_running=1500, rate="60/m")
     queues.pause("mail", by="ann", reason="provider is down")
     app.noop.using(queue="odd\x1b[1m").enqueue()
     head, default, mail, odd = run("list").splitlines()
@@ -80,12 +80,12 @@ def test_limits_are_set_and_removed(transactional_db):
         (["limit", "a"], "Say what to limit: --max-running or --rate"),
         (
             ["limit", "a", "--rate", "none", "--burst", "3"],
-            "Nothing was changed. A burst and a period belong",
+            "Nothing was changed. A burst belongs",
         ),
         (["limit", "a", "--max-running", "0"], "To let nothing start, pause the queue"),
         (["limit", "a", "--max-running", "few"], "'few' is no limit: write a number, or none"),
         (["limit", "a", "--rate", "fast"], "'fast' is no rate: write it as in 100/s, 60/m or 5/10s, or none"),
-        (["limit", "a", "--rate", "5/moon"], "'1moon' is no duration"),
+        (["limit", "a", "--rate", "5/moon"], "'5/moon' is no rate"),
         (["pause", "x" * 129], "1 to 128 characters"),
         (["pause", "a", "--for", "soon"], "'soon' is no duration"),
         (["pause", "a", "--for", "0s"], "a time from now"),

@@ -3,6 +3,8 @@
 import datetime as dt
 from typing import Any, assert_type
 
+from django.contrib.auth.base_user import AbstractBaseUser
+
 from django_pgqueue import (
     Call,
     JobHandle,
@@ -84,12 +86,16 @@ def look(job_id: int) -> None:
     assert_type(handle.state().ended_at, dt.datetime | None)
 
 
-def see_to_it(ids: list[int]) -> None:
+def see_to_it(ids: list[int], user: AbstractBaseUser) -> None:
     assert_type(jobs.move(ids, queue="slow", by="ann"), list[int])
     assert_type(jobs.retry(ids, by="ann").ids, list[int])
     assert_type(jobs.kill(ids, by="ann").dead, list[int])
-    jobs.kill(ids)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    jobs.kill(ids)
+    jobs.kill(ids, by=user)
+    jobs.kill(ids, by=7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(queues.pause("mail", by="ann", resume_at=dt.timedelta(hours=1)), bool)
     queues.limit("mail", max_running=4, rate=None)
+    queues.limit("mail", rate="60/m", burst=5, by=user)
+    queues.limit("mail", max_running=4, burst=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     assert_type(schedules.run(["nightly"], by="ann"), dict[str, int])
     assert_type(workers.stop([7], by="ann"), list[int])
