@@ -5,7 +5,7 @@ Everything listed in ``__all__`` is public and importable before Django's apps a
 
 from django_pgqueue import jobs, queues, schedules, workers
 from django_pgqueue.exceptions import Discard, RetryLater
-from django_pgqueue.jobs.context import current_job, is_in_job
+from django_pgqueue.jobs.context import current_job, is_in_job, track
 from django_pgqueue.jobs.handle import JobHandle
 from django_pgqueue.options import TaskOptions
 from django_pgqueue.schedules.periodic import periodic
@@ -28,5 +28,6 @@ __all__ = [
     "queues",
     "schedules",
     "task",
+    "track",
     "workers",
 ]

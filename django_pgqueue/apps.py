@@ -32,7 +32,7 @@ class PgQueueConfig(AppConfig):
 
 
 def _run_soon(alias: str, ids: Collection[int]) -> None:
-    from django_pgqueue.testing.immediate import run_soon  # noqa: PLC0415 - for tests and development only
+    from django_pgqueue.testing.immediate_mode import run_soon  # noqa: PLC0415 - for tests and development only
 
     run_soon(alias, ids)
 

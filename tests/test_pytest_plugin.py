@@ -194,7 +194,7 @@ def test_plugin_imports_nothing_of_django_or_the_package():
 def test_package_does_not_need_pytest(project):
     code = (
         "import sys; sys.modules['pytest'] = None; import django; django.setup(); import django_pgqueue.testing; "
-        "import django_pgqueue.testing.immediate, django_pgqueue.testing.assertions; print('fine')"
+        "import django_pgqueue.testing.immediate_mode, django_pgqueue.testing.assertions; print('fine')"
     )
     told = subprocess.run(
         [sys.executable, "-c", code],

@@ -1,12 +1,14 @@
 """The running job as its task sees it: ``current_job()``, progress, metadata, kills."""
 
+import contextlib
 import contextvars
 import datetime as dt
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from django_pgqueue.db.connections import Database, PendingResult, QueueConnection, fence
 from django_pgqueue.db.queries import statement
@@ -18,6 +20,8 @@ from django_pgqueue.validation import is_text
 
 MOST_DONE = 10**18
 LONGEST_MESSAGE = 500  # characters
+
+T = TypeVar("T")
 
 TRIES, PAUSE_SECONDS = 100, 0.01  # of an atomic task: another session may be writing to the same row
 
@@ -82,11 +86,16 @@ class CurrentJob:
         return self._job.queue
 
     @property
-    def metadata(self) -> dict[str, Any]:
-        """A copy of the metadata that ``using(metadata=…)`` gave and ``update_metadata`` has added."""
+    def metadata(self) -> Mapping[str, Any]:
+        """The metadata that ``using(metadata=…)`` gave and ``update_metadata`` has added. Read-only."""
         if self._metadata is not None:
-            return dict(json.loads(self._metadata))
-        return dict(json.loads(self._job.rest)["metadata"]) if self._job.rest else {}
+            return MappingProxyType(json.loads(self._metadata))
+        return MappingProxyType(json.loads(self._job.rest)["metadata"] if self._job.rest else {})
+
+    @property
+    def progress(self) -> Mapping[str, Any] | None:
+        """The ``done``, ``total`` and ``message`` that this run has told last; None: nothing yet. Read-only."""
+        return None if self._progress is None else MappingProxyType(self._progress)
 
     @property
     def lease_token(self) -> int:
@@ -129,7 +138,7 @@ class CurrentJob:
         Raises:
             InvalidArguments: with these it is no JSON, or larger than ``PGQUEUE["MAX_PAYLOAD_BYTES"]``.
         """
-        self._metadata = encode(self.metadata | items, what="metadata")
+        self._metadata = encode({**self.metadata, **items}, what="metadata")
         if not self._has_news:
             self._tell()
 
@@ -211,6 +220,62 @@ def find_current() -> CurrentJob | None:
 def enter(job: CurrentJob) -> None:
     """Make ``job`` the current one of this context, which is made for one job and left with it."""
     _current.set(job)
+
+
+@contextlib.contextmanager
+def entered(job: CurrentJob) -> Iterator[None]:
+    """Make ``job`` the current one in this block."""
+    token = _current.set(job)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+# Progress of a loop
+
+
+def track(rows: Iterable[T] | AsyncIterable[T], total: float | None = None, message: str = "") -> "Tracked[T]":
+    """Loop over ``rows``, and tell by ``set_progress`` after each how many are done.
+
+    ``for row in track(rows):``, or ``async for`` where ``rows`` allows it. Outside of a job nothing is told.
+
+    Args:
+        rows: anything that can be looped over.
+        total: how many rows there are, 0 to 10¹⁸. None: in a plain loop ``len(rows)``, where they have a length;
+            otherwise not known.
+        message: of 500 characters at most.
+
+    Raises:
+        InvalidJob: as ``set_progress``, when the first row is done.
+    """
+    return Tracked(rows, total, message)
+
+
+class Tracked(Generic[T]):
+    """Rows whose progress is told while they are looped over; made by ``track``."""
+
+    def __init__(self, rows: Any, total: float | None, message: str) -> None:
+        self._rows = rows
+        self._total = total
+        self._message = message
+
+    def __iter__(self) -> Iterator[T]:
+        current, total = _current.get(), self._total
+        if total is None and isinstance(self._rows, Sized):
+            total = len(self._rows)
+        for done, row in enumerate(self._rows, 1):
+            yield row
+            if current is not None:
+                current.set_progress(done, total, self._message)
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        current, done = _current.get(), 0
+        async for row in self._rows:
+            yield row
+            done += 1
+            if current is not None:
+                current.set_progress(done, self._total, self._message)
 
 
 # Writing progress and metadata

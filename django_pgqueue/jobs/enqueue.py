@@ -259,7 +259,7 @@ def _parameters(task: TaskDefinition, seen: InsertHook, schedule_id: int | None)
         "timeout_seconds": options.timeout_seconds,
         "keep": options.is_kept,
         "keep_seconds": options.keep_seconds,
-        "parent_id": parent.id if parent else None,
+        "parent_id": (parent.id or None) if parent else None,
         "schedule_id": schedule_id,
         "backend": task.backend,
         "metadata": encode(metadata, what="metadata") if metadata else "{}",

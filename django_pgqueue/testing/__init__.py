@@ -7,5 +7,17 @@ They work on the test's own connection: in a ``TestCase``, whose transaction is 
 from django_pgqueue.testing.assertions import assert_enqueued, assert_not_enqueued
 from django_pgqueue.testing.draining import run_jobs
 from django_pgqueue.testing.run import EndlessJobs, JobRun, RunReport
+from django_pgqueue.testing.settings import immediate, override_pgqueue
+from django_pgqueue.testing.single_job import as_job
 
-__all__ = ["EndlessJobs", "JobRun", "RunReport", "assert_enqueued", "assert_not_enqueued", "run_jobs"]
+__all__ = [
+    "EndlessJobs",
+    "JobRun",
+    "RunReport",
+    "as_job",
+    "assert_enqueued",
+    "assert_not_enqueued",
+    "immediate",
+    "override_pgqueue",
+    "run_jobs",
+]

@@ -1,5 +1,6 @@
 """The job that a task runs: what it knows of it, tells of its progress, and when it is to run again."""
 
+import asyncio
 import datetime as dt
 import math
 import threading
@@ -7,10 +8,11 @@ import threading
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import current_job, is_in_job
+from django_pgqueue import current_job, is_in_job, track
 from django_pgqueue.exceptions import InvalidArguments, InvalidJob, NoCurrentJob
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.context import CurrentJob, entered
+from tests.app.models import Mark
 from tests.support.claimed import job, outcome_of
 
 
@@ -90,6 +92,58 @@ def test_message_is_a_short_text(wrong):
 def test_message_is_text_that_the_database_can_store(wrong):
     with pytest.raises(InvalidJob, match="which is not text"):
         CurrentJob(None).set_progress(1, message=wrong)
+
+
+def test_metadata_is_not_written_to(claimed_alone):
+    claimed_alone.update_metadata(a=1)
+    assert claimed_alone.metadata == {"a": 1}
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        claimed_alone.metadata["b"] = 2
+
+
+def told(loop):
+    """Return the progress after each row of a loop that is a job's."""
+    with entered(CurrentJob(job())):
+        seen = [current_job().progress for _ in loop]
+        return [*seen, current_job().progress]
+
+
+def test_loop_tells_how_many_rows_are_done():
+    first, second, last = told(track(["a", "b"], message="rows"))
+    assert first is None
+    assert second == {"done": 1, "total": 2, "message": "rows"}
+    assert last == {"done": 2, "total": 2, "message": "rows"}
+
+
+def test_total_of_a_loop_is_given_or_not_known():
+    assert told(track(iter("ab"), total=5))[-1] == {"done": 2, "total": 5, "message": ""}
+    assert told(track(iter("ab")))[-1] == {"done": 2, "total": None, "message": ""}
+    with pytest.raises(InvalidJob, match="The total of set_progress"):
+        told(track("ab", total=-1))
+
+
+def test_async_loop_tells_likewise():
+    async def rows():
+        yield "a"
+        yield "b"
+
+    async def loop():
+        return [row async for row in track(rows(), total=2)]
+
+    with entered(CurrentJob(job())):
+        assert asyncio.run(loop()) == ["a", "b"]
+        assert current_job().progress == {"done": 2, "total": 2, "message": ""}
+
+
+def test_loop_outside_of_a_job_is_only_a_loop():
+    assert list(track("ab", total=-1)) == ["a", "b"]
+
+
+@pytest.mark.django_db
+def test_loop_over_a_queryset_asks_the_database_once(django_assert_num_queries):
+    Mark.objects.create(job_id=1)
+    with django_assert_num_queries(1):
+        assert told(track(Mark.objects.all()))[-1] == {"done": 1, "total": 1, "message": ""}
 
 
 @pytest.mark.parametrize("wrong", [{"a": {1}}, {"a": math.nan}, {"a": "\0"}, {"a": "x" * (1024 * 1024)}])

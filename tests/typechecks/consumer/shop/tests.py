@@ -4,7 +4,18 @@ from typing import assert_type
 
 from django.test import TestCase
 
-from django_pgqueue.testing import JobRun, RunReport, assert_enqueued, assert_not_enqueued, run_jobs
+from django_pgqueue import track
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.testing import (
+    JobRun,
+    RunReport,
+    as_job,
+    assert_enqueued,
+    assert_not_enqueued,
+    immediate,
+    override_pgqueue,
+    run_jobs,
+)
 from shop.tasks import pack
 
 
@@ -18,4 +29,19 @@ class Packing(TestCase):
         assert_type(report.succeeded, list[JobRun])
         assert_type(report.errors, list[BaseException])
         assert_not_enqueued(pack)
+        with as_job(pack, attempt=2) as job:
+            assert_type(job, CurrentJob)
+        job.metadata["a"] = 1  # type: ignore[index]  # pyright: ignore[reportIndexIssue]
+        for row in track([1, 2]):
+            assert_type(row, int)
         run_jobs(errors="ignore")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+@immediate(errors="log")
+class Immediately(TestCase):
+    @override_pgqueue(RETENTION_DAYS=0)
+    def test_order_is_packed(self) -> None:
+        immediate(errors="ignore")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+assert_type(Immediately("test_order_is_packed"), Immediately)

@@ -13,11 +13,12 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import JobFailed
-from django_pgqueue.jobs.context import is_in_job
+from django_pgqueue.jobs.context import find_current
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.testing.connection import is_of_test
 from django_pgqueue.testing.run import Work, work_under_way
 from django_pgqueue.testing.selection import Selection
+from django_pgqueue.testing.single_job import NO_ROW
 
 __unittest = True
 
@@ -29,7 +30,7 @@ def run_soon(alias: str, ids: Collection[int]) -> None:
     """
     if (work := work_under_way.get()) is not None:
         work.also(alias, ids)
-    elif not is_in_job():
+    elif (current := find_current()) is None or current.id == NO_ROW:
         _after_commit(connections[alias], ids)
 
 

@@ -1,0 +1,77 @@
+"""Run code of a test as that of a job which has no row, and which no worker runs."""
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from django_pgqueue.jobs.context import CurrentJob, entered
+from django_pgqueue.options import Options
+from django_pgqueue.records import ClaimedJob
+from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.testing.selection import AnyTask, task_of
+
+NO_ROW = 0  # the id of such a job
+
+
+@contextlib.contextmanager
+def as_job(
+    task: AnyTask | None = None,
+    *,
+    attempt: int = 1,
+    metadata: Mapping[str, Any] | None = None,
+    is_kill_requested: bool = False,
+) -> Iterator[CurrentJob]:
+    """Let ``current_job()`` return a job in this block; or in the function that is decorated.
+
+    The job has no row: its id is 0, and progress and metadata that the code sets are kept in memory. Needs no database.
+
+    Args:
+        task: the task, or its name, of which the job is: gives it name, queue and ``max_attempts``. None: of no task.
+        attempt: the number of the attempt, from 1.
+        metadata: as ``using(metadata=…)`` would have given it.
+        is_kill_requested: whether the job was asked to stop.
+
+    Yields:
+        The job; its ``progress`` and ``metadata`` are what the code has set.
+
+    Raises:
+        ValueError: attempt is no whole number of 1 or more.
+        UnknownTask: no task has this name.
+    """
+    job = make_job(None if task is None else task_of(task), attempt=attempt, metadata=metadata)
+    current = CurrentJob(job)
+    current.is_kill_requested = is_kill_requested
+    with entered(current):
+        yield current
+
+
+def make_job(
+    task: TaskDefinition | None, *, attempt: int, metadata: Mapping[str, Any] | None = None, **changes: Any
+) -> ClaimedJob:
+    """Return a job of a task, or of none, that no table has."""
+    if isinstance(attempt, bool) or not isinstance(attempt, int) or attempt < 1:
+        raise ValueError(f"attempt is a whole number of 1 or more, not {attempt!r}.")
+    options = task.options if task else Options()
+    given = dict(options.metadata if metadata is None else metadata)
+    values: dict[str, Any] = {
+        "rank": -options.priority,
+        "run_at": time.time(),
+        "id": NO_ROW,
+        "task": task.name if task else "",
+        "args": "[]",
+        "kwargs": "{}",
+        "attempt": attempt,
+        "max_attempts": max(options.attempts_allowed, attempt),
+        "timeout_seconds": 0,
+        "lost": 0,
+        "flags": 0,
+        "is_old": False,
+        "concurrency_key": None,
+        "rest": json.dumps({"metadata": given}) if given else None,
+        "queue": options.queue,
+        "lease_token": 0,
+        "claimed_at": time.monotonic(),
+    }
+    return ClaimedJob(**values | changes)

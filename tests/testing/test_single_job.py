@@ -1,0 +1,68 @@
+"""Code of a test that runs as that of a job."""
+
+import pytest
+from django.test import TestCase
+
+from django_pgqueue import current_job, is_in_job
+from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue.models import Job
+from django_pgqueue.testing import as_job, immediate
+from tests.app import helped
+from tests.support.marks import labels
+
+
+def test_code_has_a_job_in_the_block_and_not_after():
+    with as_job(attempt=3, metadata={"order": 7}) as job:
+        assert current_job() is job
+        assert (job.id, job.attempt, job.max_attempts, job.task, job.queue) == (0, 3, 10, "", "default")
+        assert (job.metadata, job.is_kill_requested) == ({"order": 7}, False)
+    assert not is_in_job()
+
+
+def test_job_is_that_of_a_task():
+    for task in (helped.note.using(queue="mail", max_attempts=2, metadata={"a": 1}), "tests.app.helped.note"):
+        with as_job(task, is_kill_requested=True) as job:
+            assert (job.task, job.is_kill_requested) == ("tests.app.helped.note", True)
+    with as_job(helped.note.using(queue="mail", max_attempts=2, metadata={"a": 1}), attempt=3) as job:
+        assert (job.queue, job.attempt, job.max_attempts, job.metadata) == ("mail", 3, 3, {"a": 1})
+
+
+def test_what_the_code_tells_is_kept_with_the_job():
+    with as_job(metadata={"a": 1}) as job:
+        current_job().set_progress(1, 2, "half")
+        current_job().update_metadata(b=2)
+    assert job.progress == {"done": 1, "total": 2, "message": "half"}
+    assert job.metadata == {"a": 1, "b": 2}
+
+
+def test_jobs_may_be_inside_of_each_other():
+    with as_job(attempt=1), as_job(attempt=2):
+        assert current_job().attempt == 2
+
+
+@as_job(attempt=2)
+def test_functions_are_decorated():
+    assert current_job().attempt == 2
+
+
+@pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "1", None])
+def test_attempt_is_counted_from_one(wrong):
+    with pytest.raises(ValueError, match="attempt is a whole number of 1 or more, not"), as_job(attempt=wrong):
+        pass
+
+
+def test_unknown_task_is_told():
+    with pytest.raises(UnknownTask), as_job("no.such.task"):
+        pass
+
+
+class EnqueueingTest(TestCase):
+    def test_job_without_a_row_is_no_parent(self):
+        with as_job():
+            helped.note.enqueue("child")
+        assert Job.objects.get().parent_id is None
+
+    def test_its_jobs_run_in_immediate_mode(self):
+        with immediate(), as_job():
+            helped.note.enqueue("child")
+        assert labels() == ["child"]
