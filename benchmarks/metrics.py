@@ -129,7 +129,7 @@ def scraping(options: argparse.Namespace, queues: int) -> Iterator[Finding]:
     settle()
     port = free_port()
     with worker("--processes=4", f"--metrics-port={port}") as command:
-        wait_until(lambda: scraped(port).count(b"pgqueue_run_seconds_count") >= queues, command)
+        wait_until(lambda: scraped(port).count(b"pgqueue_job_run_seconds_count") >= queues, command)
         size, samples = len(scraped(port)), {"without": [], "scraped": []}
         for _ in range(2):
             samples["without"].append(processor_ms(command, lambda: None, options.scrapes))

@@ -81,7 +81,7 @@ def test_dashboard_and_rules_ask_for_what_workers_tell(where, expression, told):
         ('rate(pgqueue_attempts_total{result="x"}[5m])', "", "pgqueue_attempts_total has no label result"),
         ("max by (task) (pgqueue_workers)", "", "no series has the label task"),
         ("max by (queue) (pgqueue_workers)", "{{instance}}", "instance is not left"),
-        ("pgqueue_wait_seconds", "", "there is no pgqueue_wait_seconds"),
+        ("pgqueue_job_wait_seconds", "", "there is no pgqueue_job_wait_seconds"),
     ],
 )
 def test_what_is_not_announced_is_noticed(expression, told, problem):

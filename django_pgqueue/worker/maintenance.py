@@ -75,35 +75,41 @@ class MaintenanceRunner:
         self.services = self._make_services()
 
     def _make_services(self) -> Services:
-        """Return the services in their order: those that depend on what is pending come after ``look``."""
+        """Return the services in their order: those that depend on what is pending come after ``read_pending``."""
         spaced = partial(Service, share=LOOK_SHARE)  # their looks are slow while another session holds an old snapshot
         keys = self._unique_keys
         return Services(
-            Service("settle_ended", self.settle_ended),
-            Service("fill", self._fill),
-            Service("tell_of_pooler", self._tell_of_pooler),
-            Service("forget_workers", self._reaper.forget_workers, every=FORGET_SECONDS),
-            Service("look", self._look),
+            Service("settle_processes", self.settle_ended),
+            Service("start_processes", self._fill),
+            Service("check_pooler", self._tell_of_pooler),
+            Service("remove_workers", self._reaper.forget_workers, every=FORGET_SECONDS),
+            Service("read_pending", self._look),
             Service("reap", self._reaper.reap_lost, when=lambda: self._pending.has_running, every=REAP_SECONDS),
-            Service("reap_gone", self._reap_gone, every=REAP_SECONDS),
+            Service("reap_disconnected", self._reap_gone, every=REAP_SECONDS),
             spaced("expire", self._expirer.expire, when=lambda: self._pending.has_expired, every=EXPIRE_SECONDS),
-            Service("declare_schedules", self._scheduler.declare_schedules, every=DECLARE_SECONDS),
+            Service("sync_schedules", self._scheduler.declare_schedules, every=DECLARE_SECONDS),
             Service(
-                "fire_schedules",
+                "enqueue_schedules",
                 self._scheduler.fire_schedules,
                 when=lambda: is_over(self._pending.tick_seconds),
                 every=STRANGE_SECONDS,
             ),
             Service("promote", lambda: repeat_slices(self._promote), when=lambda: is_over(self._pending.due_seconds)),
-            Service("look_at_queues", self._look_at_queues, every=QUEUES_SECONDS),
-            spaced("keep_turns", FairKeys(self.database).keep_turns, every=TURNS_SECONDS),
-            spaced("prune_reserved", keys.prune_reserved, when=lambda: self._pending.has_reserved, every=KEYS_SECONDS),
-            spaced("retake", keys.retake, when=lambda: self._pending.has_started, every=KEYS_SECONDS),
-            Service("sweep", self._sweeper.sweep, when=lambda: self._pending.has_limited, every=SWEEP_SECONDS),
+            Service("update_queues", self._look_at_queues, every=QUEUES_SECONDS),
+            spaced("update_fair_keys", FairKeys(self.database).keep_turns, every=TURNS_SECONDS),
+            spaced(
+                "prune_unique_keys", keys.prune_reserved, when=lambda: self._pending.has_reserved, every=KEYS_SECONDS
+            ),
+            spaced("reacquire_unique_keys", keys.retake, when=lambda: self._pending.has_started, every=KEYS_SECONDS),
+            Service(
+                "sweep_concurrency", self._sweeper.sweep, when=lambda: self._pending.has_limited, every=SWEEP_SECONDS
+            ),
             Service("admit", self._sweeper.admit),
-            Service("carry_on", self._bulk_actions.carry_on, when=lambda: is_over(self._pending.bulk_action_seconds)),
-            Service("add_counts", self._stats.add, when=lambda: time.monotonic() >= self._stats.add_at()),
-            Service("look_whether_drained", self._look_whether_drained),
+            Service(
+                "run_bulk_actions", self._bulk_actions.carry_on, when=lambda: is_over(self._pending.bulk_action_seconds)
+            ),
+            Service("write_stats", self._stats.add, when=lambda: time.monotonic() >= self._stats.add_at()),
+            Service("check_drained", self._look_whether_drained),
         )
 
     def pass_once(self) -> float:
@@ -116,14 +122,14 @@ class MaintenanceRunner:
             return self.services.pass_once()
         except Exception:
             self._reaper.forget_absences()
-            self.services.reschedule("reap_gone", RECONNECTED_SECONDS)
+            self.services.reschedule("reap_disconnected", RECONNECTED_SECONDS)
             raise
 
     def admit(self, keys: Collection[str]) -> None:
         """Let in the next jobs of these concurrency keys, "" stands for any, in the next pass; from any thread."""
         self._sweeper.request(keys)
         if "" in keys:
-            self.services.reschedule("sweep", 0.0)
+            self.services.reschedule("sweep_concurrency", 0.0)
 
     def finish(self) -> None:
         """Settle what is left, for some seconds at most, and add the last counts.

@@ -40,7 +40,7 @@ class TableMaintenance:
     def __init__(self, pool: ProcessPool) -> None:
         self.database = QueueConnection(conf.maintenance_database, "table-maintenance")
         self.services = Services(
-            Service("keep_partitions", self._keep_partitions, every=CHORES_SECONDS),
+            Service("maintain_partitions", self._keep_partitions, every=CHORES_SECONDS),
             Service("prune", Pruner(self.database).pass_once, every=PRUNE_SECONDS),
             Service("vacuum", self._vacuum, when=lambda: conf.vacuum_dead_rows > 0, every=QUIET_SECONDS),
         )

@@ -456,11 +456,11 @@ def test_maintenance_counts_what_expires_and_adds_it_when_that_is_due(queue, sql
         "default", SimpleNamespace(ended=[]), HeartbeatMonitor(30), wake=lambda queues: None, drained=None
     )
     try:
-        for service in ("look", "expire", "add_counts"):
+        for service in ("read_pending", "expire", "write_stats"):
             run_service(maintenance.services, service)
         assert not Stat.objects.exists(), "it is not due"
         maintenance._stats._add_at = 0.0
-        run_service(maintenance.services, "add_counts")
+        run_service(maintenance.services, "write_stats")
     finally:
         maintenance.database.close()
     assert written() == {"died": 1}

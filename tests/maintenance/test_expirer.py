@@ -120,12 +120,12 @@ def test_maintenance_ends_all_that_has_expired_and_lets_in_those_behind(queue, p
     maintenance = MaintenanceRunner(
         "default", SimpleNamespace(ended=[]), HeartbeatMonitor(30), wake=called.append, drained=None
     )
-    run_service(maintenance.services, "look")
-    run_service(maintenance.services, "sweep")
+    run_service(maintenance.services, "read_pending")
+    run_service(maintenance.services, "sweep_concurrency")
     run_service(maintenance.services, "admit")
     assert Job.objects.get(status="queued").pk == ids[0]
     pass_time(*ids)
-    run_service(maintenance.services, "look")
+    run_service(maintenance.services, "read_pending")
     maintenance._expirer._expiring.size = 16
     assert run_service(maintenance.services, "expire") == 0.0
     assert run_service(maintenance.services, "expire") >= 5.0

@@ -335,7 +335,7 @@ def test_one_service_that_fails_does_not_stop_the_others(start_worker, sql, queu
         app.record.enqueue("x")
         app.record.using(run_at=timedelta(seconds=1)).enqueue("later")
         eventually(lambda: FinishedJob.objects.count() == 2)
-        eventually(lambda: "The service forget_workers failed" in worker.text())
+        eventually(lambda: "The service remove_workers failed" in worker.text())
     finally:
         sql("DROP FUNCTION pgqueue_no CASCADE")
         sql(f"DROP VIEW {name}")

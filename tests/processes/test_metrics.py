@@ -59,13 +59,14 @@ def test_four_processes_tell_what_the_handlers_and_the_tables_tell(start_worker,
     app.parent.enqueue_many([()] * 20)
     limits.touch()
     scrape_until(
-        scraped, lambda sheet: sheet.of("pgqueue_dead_jobs", queue="default") == 30 and not Job.objects.exists()
+        scraped,
+        lambda sheet: sheet.of("pgqueue_jobs", queue="default", status="dead") == 30 and not Job.objects.exists(),
     )
     ended = 600 + 100 + 90 + 60 + 40 + 16
     sheet = scrape_until(
         scraped,
         lambda sheet: (
-            sheet.total("pgqueue_attempts_total") == ended + 4 and sheet.total("pgqueue_run_seconds_count") == ended
+            sheet.total("pgqueue_attempts_total") == ended + 4 and sheet.total("pgqueue_job_run_seconds_count") == ended
         ),
     )
 
@@ -77,25 +78,29 @@ def test_four_processes_tell_what_the_handlers_and_the_tables_tell(start_worker,
     assert attempts(sheet, app.fail, "succeeded") == 0
     assert [attempts(sheet, app.fail_until, what) for what in ("failed", "succeeded", "lost")] == [30, 30, 0]
     assert attempts(sheet, app.until_exists, "lost") == 4
-    assert {task: sheet.total("pgqueue_retries_total", task=task.name) for task in (app.fail, app.fail_until)} == {
+    assert {task: sheet.total("pgqueue_jobs_retried_total", task=task.name) for task in (app.fail, app.fail_until)} == {
         app.fail: 60,
         app.fail_until: 30,
     }
-    assert sheet.total("pgqueue_died_total") == sheet.total("pgqueue_died_total", task=app.fail.name) == 30
+    assert sheet.total("pgqueue_jobs_died_total") == sheet.total("pgqueue_jobs_died_total", task=app.fail.name) == 30
     assert DeadJob.objects.count() == 30
-    assert sheet.total("pgqueue_enqueued_total") == sheet.total("pgqueue_enqueued_total", task=app.noop.name) == 20
+    assert (
+        sheet.total("pgqueue_jobs_enqueued_total")
+        == sheet.total("pgqueue_jobs_enqueued_total", task=app.noop.name)
+        == 20
+    )
     for seconds in ("wait", "run"):
-        assert sheet.total(f"pgqueue_{seconds}_seconds_count") == ended
-        assert sheet.total(f"pgqueue_{seconds}_seconds_bucket", le="+Inf") == ended
+        assert sheet.total(f"pgqueue_job_{seconds}_seconds_count") == ended
+        assert sheet.total(f"pgqueue_job_{seconds}_seconds_bucket", le="+Inf") == ended
     assert sheet.total("pgqueue_acked_jobs_sum") >= ended
     assert sheet.total("pgqueue_claimed_jobs_sum") >= ended + 4
-    assert sheet.total("pgqueue_cycle_seconds_count") >= sheet.total("pgqueue_acked_jobs_count") > 0
+    assert sheet.total("pgqueue_worker_cycle_seconds_count") >= sheet.total("pgqueue_acked_jobs_count") > 0
 
     scraped.worker.signal(signal.SIGTERM)
     assert scraped.worker.wait() == 0
     table = Stat.objects.aggregate(**{name: Sum(name) for name in ("succeeded", "failed", "lost", "retried", "died")})
     outcomes = {name: sheet.total("pgqueue_attempts_total", outcome=name) for name in ("succeeded", "failed", "lost")}
-    assert table == {**outcomes, "retried": sheet.total("pgqueue_retries_total"), "died": 30}
+    assert table == {**outcomes, "retried": sheet.total("pgqueue_jobs_retried_total"), "died": 30}
 
 
 def test_sums_stay_when_processes_are_recycled(start_worker):
@@ -109,9 +114,9 @@ def test_sums_stay_when_processes_are_recycled(start_worker):
         return not first & set(scraped.worker.children())
 
     scrape_until(scraped, are_all_replaced)
-    told = ("pgqueue_attempts_total", "pgqueue_run_seconds_count")
+    told = ("pgqueue_attempts_total", "pgqueue_job_run_seconds_count")
     sheet = scrape_until(scraped, lambda sheet: min(map(sheet.total, told)) >= enqueued)
-    assert attempts(sheet, app.noop, "succeeded") == enqueued == sheet.total("pgqueue_run_seconds_count")
+    assert attempts(sheet, app.noop, "succeeded") == enqueued == sheet.total("pgqueue_job_run_seconds_count")
     assert sheet.total("pgqueue_acked_jobs_sum") >= enqueued
 
 

@@ -279,7 +279,7 @@ def test_sweep_is_due_at_once_when_any_key_may_have_room(maintenance, clock):
     """As when the listener has lost its connection, and with it the keys that were announced meanwhile."""
 
     def swept() -> list[int]:
-        for service in ("look", "sweep", "admit"):
+        for service in ("read_pending", "sweep_concurrency", "admit"):
             run_service(maintenance.services, service)
         return admitted()
 

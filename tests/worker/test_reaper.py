@@ -35,7 +35,7 @@ def test_maintenance_that_has_lost_its_server_judges_no_worker_by_sessions_for_a
             maintenance.pass_once()
         maintenance.pass_once()
         assert Job.objects.get().status == "running"
-        maintenance.services.reschedule("reap_gone", 0.0)
+        maintenance.services.reschedule("reap_disconnected", 0.0)
         maintenance.pass_once()
         assert Job.objects.get().status == "queued"
     finally:
@@ -50,7 +50,7 @@ def test_maintenance_reaps_only_when_its_own_heartbeats_have_been_steady(queue, 
         "default", SimpleNamespace(ended=[]), monitor, wake=lambda queues: None, drained=None
     )
     try:
-        run_service(maintenance.services, "look")
+        run_service(maintenance.services, "read_pending")
         run_service(maintenance.services, "reap")
         assert Job.objects.get().status == "running"
         monitor.first = now() - 31

@@ -22,7 +22,6 @@ from django_pgqueue.contrib.prometheus.families import (
     CAPPED,
     CLAIMED,
     CYCLES,
-    DEAD,
     DIED,
     ENQUEUED,
     JOBS,
@@ -32,10 +31,11 @@ from django_pgqueue.contrib.prometheus.families import (
     OLDEST,
     PAUSED,
     PROCESSES,
-    RETRIES,
+    RETRIED,
     RUN,
     SLOTS,
     STALE,
+    SUCCEEDED,
     UP,
     WAIT,
     WORKERS,
@@ -52,7 +52,7 @@ from django_pgqueue.worker.metrics import CommandMetrics, CounterSums
 
 logger = logging.getLogger("django_pgqueue")
 
-STATUSES = ("queued", "scheduled", "limited", "running")
+STATUSES = ("queued", "scheduled", "limited", "running", "dead")
 FRESH_SECONDS = 1.0
 
 
@@ -153,8 +153,6 @@ def of_queues(queues: Sequence[QueueLine]) -> Iterator[Metric]:
             number = getattr(line, status)
             made[JOBS].add_metric((line.name, status), number.value)
             made[CAPPED].add_metric((line.name, status), float(number.is_short))
-        made[DEAD].add_metric((line.name,), line.dead.value)
-        made[CAPPED].add_metric((line.name, "dead"), float(line.dead.is_short))
         made[OLDEST].add_metric((line.name,), line.oldest_seconds or 0.0)
         made[PAUSED].add_metric((line.name,), float(line.is_paused))
         made[WORKERS].add_metric((line.name,), line.workers)
@@ -164,12 +162,18 @@ def of_queues(queues: Sequence[QueueLine]) -> Iterator[Metric]:
 # One worker command
 
 OUTCOMES = {"succeeded": stats.SUCCEEDED, "failed": stats.FAILED, "lost": stats.LOST}
-COUNTERS = {RETRIES: stats.RETRIED, DIED: stats.DIED, STALE: stats.STALE, ENQUEUED: stats.ENQUEUED}
+COUNTERS = {
+    SUCCEEDED: stats.SUCCEEDED,
+    RETRIED: stats.RETRIED,
+    DIED: stats.DIED,
+    STALE: stats.STALE,
+    ENQUEUED: stats.ENQUEUED,
+}
 SECONDS = {
     WAIT: (stats.WAIT_SECONDS, stats.WAIT_BUCKETS, stats.RUN_BUCKETS),
     RUN: (stats.RUN_SECONDS, stats.RUN_BUCKETS, stats.WIDTH),
 }
-DOES = {"claim": stats.CLAIM, "ack": stats.ACK, "both": stats.BOTH}
+PHASES = {"claim": stats.CLAIM, "ack": stats.ACK, "both": stats.BOTH}
 SIZES_OF_CYCLES = {CLAIMED: stats.CLAIMED, ACKED: stats.ACKED}
 
 
@@ -205,7 +209,7 @@ def histograms(sums: CounterSums) -> Iterator[Metric]:
     for name, (total, first, end) in SECONDS.items():
         rows = sums.rows.items()
         yield family(name, ((task, observed(BOUNDS, row[first:end]), row[total]) for task, row in rows))
-    yield family(CYCLES, (((does,), *_summed(BOUNDS, sums.histograms[which])) for does, which in DOES.items()))
+    yield family(CYCLES, (((phase,), *_summed(BOUNDS, sums.histograms[which])) for phase, which in PHASES.items()))
     for name, which in SIZES_OF_CYCLES.items():
         yield family(name, [((), *_summed(SIZES, sums.histograms[which]))])
 

@@ -26,8 +26,7 @@ TASK: Final = ("queue", "task")
 # Metrics of the tables
 
 UP: Final = MetricName("pgqueue_up", "gauge", (), "Whether the tables could be read in time: 1 or 0.")
-JOBS: Final = MetricName("pgqueue_jobs", "gauge", ("queue", "status"), "Live jobs, counted up to a limit.")
-DEAD: Final = MetricName("pgqueue_dead_jobs", "gauge", QUEUE, "Dead jobs, counted up to a limit.")
+JOBS: Final = MetricName("pgqueue_jobs", "gauge", ("queue", "status"), "Live and dead jobs, counted up to a limit.")
 CAPPED: Final = MetricName(
     "pgqueue_jobs_capped",
     "gauge",
@@ -43,25 +42,28 @@ OLDEST: Final = MetricName(
 PAUSED: Final = MetricName("pgqueue_queue_paused", "gauge", QUEUE, "Whether the queue is paused: 1 or 0.")
 WORKERS: Final = MetricName("pgqueue_workers", "gauge", QUEUE, "Living worker processes that serve the queue.")
 
-OF_TABLES: Final = (UP, JOBS, DEAD, CAPPED, OLDEST, PAUSED, WORKERS)
+OF_TABLES: Final = (UP, JOBS, CAPPED, OLDEST, PAUSED, WORKERS)
 
 # Metrics of one process
 
 ATTEMPTS: Final = MetricName(
     "pgqueue_attempts", "counter", (*TASK, "outcome"), "Attempts that are over, by what they came to."
 )
-RETRIES: Final = MetricName("pgqueue_retries", "counter", TASK, "Failed attempts after which the job runs again.")
-DIED: Final = MetricName("pgqueue_died", "counter", TASK, "Jobs that went to the dead jobs.")
+SUCCEEDED: Final = MetricName("pgqueue_jobs_succeeded", "counter", TASK, "Jobs that have succeeded.")
+RETRIED: Final = MetricName("pgqueue_jobs_retried", "counter", TASK, "Failed attempts after which the job runs again.")
+DIED: Final = MetricName("pgqueue_jobs_died", "counter", TASK, "Jobs that went to the dead jobs.")
 STALE: Final = MetricName(
     "pgqueue_stale_results", "counter", TASK, "Results that were dropped, as their lease was gone."
 )
-ENQUEUED: Final = MetricName("pgqueue_enqueued", "counter", TASK, "Jobs that were enqueued by this process or command.")
-WAIT: Final = MetricName("pgqueue_wait_seconds", "histogram", TASK, "From when a job was due until it was claimed.")
-RUN: Final = MetricName("pgqueue_run_seconds", "histogram", TASK, "How long attempts have run.")
+ENQUEUED: Final = MetricName(
+    "pgqueue_jobs_enqueued", "counter", TASK, "Jobs that were enqueued by this process or command."
+)
+WAIT: Final = MetricName("pgqueue_job_wait_seconds", "histogram", TASK, "From when a job was due until it was claimed.")
+RUN: Final = MetricName("pgqueue_job_run_seconds", "histogram", TASK, "How long attempts have run.")
 CYCLES: Final = MetricName(
-    "pgqueue_cycle_seconds",
+    "pgqueue_worker_cycle_seconds",
     "histogram",
-    ("does",),
+    ("phase",),
     "How long transactions took that claim jobs, write outcomes, or both.",
 )
 CLAIMED: Final = MetricName("pgqueue_claimed_jobs", "histogram", (), "How many jobs a claim has found.")
@@ -77,7 +79,7 @@ BUILD: Final = MetricName(
 )
 
 OF_WORKERS: Final = (
-    *(ATTEMPTS, RETRIES, DIED, STALE, ENQUEUED, WAIT, RUN, CYCLES, CLAIMED, ACKED),
+    *(ATTEMPTS, SUCCEEDED, RETRIED, DIED, STALE, ENQUEUED, WAIT, RUN, CYCLES, CLAIMED, ACKED),
     *(PROCESSES, SLOTS, BUSY, LAST_PASS, BUILD),
 )
 

@@ -31,8 +31,8 @@ def test_everything_that_is_told_has_the_name_and_type_of_the_list():
     both = (QueueCollector(), WorkerCollector(lambda: figures(made)))
     sheet = sheet_of(*both)
     assert sheet.kinds == {name.name: name.kind for name in (*OF_TABLES, *OF_WORKERS)}
-    assert sheet.of("pgqueue_run_seconds_bucket", queue='"quoted"\n', task="Aufgabe ü 🦆", le="+Inf") == 1
-    assert sheet.of("pgqueue_run_seconds_bucket", queue='"quoted"\n', task="Aufgabe ü 🦆", le="14400.0") == 0
+    assert sheet.of("pgqueue_job_run_seconds_bucket", queue='"quoted"\n', task="Aufgabe ü 🦆", le="+Inf") == 1
+    assert sheet.of("pgqueue_job_run_seconds_bucket", queue='"quoted"\n', task="Aufgabe ü 🦆", le="14400.0") == 0
     assert sheet.of("pgqueue_workers", queue='back\\slash "x"') == 0
     labels = {name.name: set(name.labels) for name in (*OF_TABLES, *OF_WORKERS)}
     for family in (family for collector in both for family in collector.collect()):

@@ -30,7 +30,7 @@ def test_a_project_counts_what_it_enqueues_in_its_own_registry(counted):
     count_enqueued(registry)
     app.noop.enqueue_many([()] * 4)
     sheet = parsed(generate_latest(registry).decode())
-    assert sheet.of("pgqueue_enqueued_total", queue="default", task=app.noop.name) == 4
+    assert sheet.of("pgqueue_jobs_enqueued_total", queue="default", task=app.noop.name) == 4
 
 
 @pytest.fixture
@@ -141,13 +141,15 @@ def test_cycles_are_told_by_what_they_did():
     for claimed, acked in ((0, 0), (7, 0), (None, 3), (20, 30), (None, 0)):
         meter.count_cycle(0.003, claimed=claimed, acked=acked)
     sheet = sheet_of(WorkerCollector(lambda: figures(made)))
-    assert {does: sheet.of("pgqueue_cycle_seconds_count", does=does) for does in ("claim", "ack", "both")} == {
+    assert {
+        phase: sheet.of("pgqueue_worker_cycle_seconds_count", phase=phase) for phase in ("claim", "ack", "both")
+    } == {
         "claim": 2,
         "ack": 1,
         "both": 1,
     }
-    assert sheet.of("pgqueue_cycle_seconds_bucket", does="claim", le="0.0025") == 0
-    assert sheet.of("pgqueue_cycle_seconds_bucket", does="claim", le="0.005") == 2
+    assert sheet.of("pgqueue_worker_cycle_seconds_bucket", phase="claim", le="0.0025") == 0
+    assert sheet.of("pgqueue_worker_cycle_seconds_bucket", phase="claim", le="0.005") == 2
     assert (sheet.of("pgqueue_claimed_jobs_sum"), sheet.of("pgqueue_claimed_jobs_count")) == (27, 3)
     assert sheet.of("pgqueue_claimed_jobs_bucket", le="0.0") == 1
     assert (sheet.of("pgqueue_acked_jobs_sum"), sheet.of("pgqueue_acked_jobs_count")) == (33, 2)
