@@ -48,7 +48,7 @@ STEPS = (
     Step("idle", "", "--seconds=5"),
     Step("limits", "", "--seconds=3 --jobs=300"),
     Step("recovery"),
-    Step("admin", "", "--queued=20000 --dead=10000 --finished=50000"),
+    Step("admin", "", "--queued=20000 --dead=10000 --succeeded=50000"),
 )
 
 

@@ -3,7 +3,7 @@
 Each page is opened as staff opens it, by Django's test client. The first time its queries are explained, in their own
 transaction; then it is opened as often as there are runs, and the median of the time that its queries took is judged.
 
-    python -m benchmarks.admin                          # 2 million queued, 1 million dead, 5 million finished jobs
+    python -m benchmarks.admin                          # 2 million queued, 1 million dead, 5 million succeeded jobs
     python -m benchmarks.admin --only causes,overview   # pages with such a word in their names
     python -m benchmarks.admin --keep                   # leave the jobs there, and the next time take them as they are
 """
@@ -26,7 +26,7 @@ OK = 200
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--queued", type=int, default=2_000_000, help="default: 2,000,000")
     parser.add_argument("--dead", type=int, default=1_000_000, help="default: 1,000,000")
-    parser.add_argument("--finished", type=int, default=5_000_000, help="default: 5,000,000")
+    parser.add_argument("--succeeded", type=int, default=5_000_000, help="default: 5,000,000")
     parser.add_argument("--only", default="", metavar="WORDS", help="in names of pages, separated by commas")
     parser.add_argument("--keep", action="store_true", help="the jobs, for the next time; take those that are there")
     parser.add_argument("--queries", action="store_true", help="print each query with its time")
@@ -63,7 +63,7 @@ def bare(statement: str) -> str:
 
 
 def findings(options: argparse.Namespace) -> Iterator[Finding]:
-    crowd = Crowd(queued=options.queued, dead=options.dead, finished=options.finished)
+    crowd = Crowd(queued=options.queued, dead=options.dead, succeeded=options.succeeded)
     if not is_there(crowd):
         seed(crowd)
     try:
@@ -86,17 +86,17 @@ def seed(crowd: Crowd) -> None:
 
     drop_all()
     empty()
-    for days_ago in range(crowd.finished_days + 1, 0, -1):
-        name = f"pgqueue_finished_jobs_{midnight(days_ago):%Y%m%d}"
+    for days_ago in range(crowd.succeeded_days + 1, 0, -1):
+        name = f"pgqueue_succeeded_jobs_{midnight(days_ago):%Y%m%d}"
         sql(
-            f"CREATE TABLE {name} PARTITION OF pgqueue_finished_jobs "
+            f"CREATE TABLE {name} PARTITION OF pgqueue_succeeded_jobs "
             f"FOR VALUES FROM ('{midnight(days_ago)}') TO ('{midnight(days_ago - 1)}')"
         )
     with connection.cursor() as cursor:
         fill(crowd, cursor.execute)
     sql("VACUUM ANALYZE")
     sql("CHECKPOINT")
-    say(f"{crowd.queued:,} live, {crowd.dead:,} dead and {crowd.finished:,} finished jobs")
+    say(f"{crowd.queued:,} live, {crowd.dead:,} dead and {crowd.succeeded:,} succeeded jobs")
 
 
 def look(options: argparse.Namespace) -> Iterator[Seen]:

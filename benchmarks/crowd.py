@@ -1,6 +1,6 @@
 """Many jobs of the shape that a busy site has, made by the server itself: what the pages of the admin are measured on.
 
-Ids tell the tables apart: finished jobs have even ones, dead jobs odd ones among them, live jobs those above.
+Ids tell the tables apart: succeeded jobs have even ones, dead jobs odd ones among them, live jobs those above.
 """
 
 from collections.abc import Callable
@@ -17,23 +17,23 @@ class Crowd:
 
     queued: int
     dead: int
-    finished: int
+    succeeded: int
     stat_days: int = 7
-    finished_days: int = 10
+    succeeded_days: int = 10
 
     @property
     def first_live(self) -> int:
-        return 2 * self.finished + 1
+        return 2 * self.succeeded + 1
 
     def parameters(self) -> dict[str, int]:
         return {
             "queued": self.queued,
             "dead": self.dead,
-            "finished": self.finished,
+            "succeeded": self.succeeded,
             "first_live": self.first_live,
-            "finished_days": self.finished_days,
+            "succeeded_days": self.succeeded_days,
             "stat_minutes": self.stat_days * 1440,
-            "apart": max(self.finished // max(self.dead, 1), 1),
+            "apart": max(self.succeeded // max(self.dead, 1), 1),
         }
 
 
@@ -105,9 +105,9 @@ FROM (
 ) AS job
 """
 
-FINISHED = f"""
-INSERT INTO pgqueue_finished_jobs (
-    id, finished_at, enqueued_at, run_at, first_started_at, started_at, worker_id, run_seconds, priority, attempts,
+SUCCEEDED = f"""
+INSERT INTO pgqueue_succeeded_jobs (
+    id, succeeded_at, enqueued_at, run_at, first_started_at, started_at, worker_id, run_seconds, priority, attempts,
     lost, queue, task, backend, args, kwargs, result, metadata, errors, schedule_id
 )
 SELECT
@@ -116,8 +116,8 @@ SELECT
     'true', '{{}}', '[]', CASE WHEN mod(number, 200) = 0 THEN 1 + mod(number / 200, 40) END
 FROM (
     SELECT number,
-        now() - (%(finished)s - number) * %(finished_days)s * interval '1 day' / %(finished)s AS at
-    FROM generate_series(1, %(finished)s) AS number
+        now() - (%(succeeded)s - number) * %(succeeded_days)s * interval '1 day' / %(succeeded)s AS at
+    FROM generate_series(1, %(succeeded)s) AS number
 ) AS job
 """
 
@@ -169,7 +169,7 @@ SELECT 'retry', 'dead', 'eve', '{"queues": ["mails"]}', 5000, 4000, 4000, now() 
 FROM generate_series(1, 200)
 """
 
-EVERYTHING = (JOBS, DEAD, FINISHED, STATS, QUEUES, LIMITS, WORKERS, SCHEDULES, BULK_ACTIONS)
+EVERYTHING = (JOBS, DEAD, SUCCEEDED, STATS, QUEUES, LIMITS, WORKERS, SCHEDULES, BULK_ACTIONS)
 
 
 def fill(crowd: Crowd, run: Run) -> None:

@@ -31,7 +31,7 @@ PLACE = ("rank", "run_at", "id")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, default=300_000)
-    parser.add_argument("--history", action="store_true", help="keep finished jobs")
+    parser.add_argument("--history", action="store_true", help="keep succeeded jobs")
     parser.add_argument("--task", choices=["noop", "anoop"], default="noop")
     parser.add_argument("--payload", type=int, default=0, metavar="BYTES", help="size of each job's arguments")
     parser.add_argument("--processes", type=int, default=1)
@@ -146,7 +146,7 @@ def fill(options: argparse.Namespace) -> None:
 
 def check(options: argparse.Namespace) -> None:
     """Raise RuntimeError unless every job was done."""
-    [(left, kept)] = sql("SELECT (SELECT count(*) FROM pgqueue_jobs), (SELECT count(*) FROM pgqueue_finished_jobs)")
+    [(left, kept)] = sql("SELECT (SELECT count(*) FROM pgqueue_jobs), (SELECT count(*) FROM pgqueue_succeeded_jobs)")
     if left or kept != options.jobs * options.history:
         raise RuntimeError(f"{left} jobs are left and {kept} are finished of {options.jobs}.")
 

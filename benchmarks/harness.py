@@ -117,7 +117,7 @@ def sql(statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
 def empty() -> None:
     """Leave nothing in the tables."""
     sql(
-        "TRUNCATE pgqueue_jobs, pgqueue_dead_jobs, pgqueue_finished_jobs, pgqueue_queues, pgqueue_workers,"
+        "TRUNCATE pgqueue_jobs, pgqueue_dead_jobs, pgqueue_succeeded_jobs, pgqueue_queues, pgqueue_workers,"
         " pgqueue_stats, pgqueue_schedules, pgqueue_bulk_actions,"
         " benchmarks_visit, benchmarks_start, benchmarks_place RESTART IDENTITY"
     )

@@ -1,13 +1,13 @@
 """Measure the cost of keeping history, and of dropping it.
 
-Finished jobs are spread over as many days as there are partitions, and the older ones are dropped by the pass that
+Succeeded jobs are spread over as many days as there are partitions, and the older ones are dropped by the pass that
 workers make. Beside it one connection claims jobs and writes them down as finished, and times each such turn, as it did
 for some seconds before. Then the same days are filled again, and emptied by one DELETE, followed by the VACUUM that it
 asks for.
 
 What keeping costs is measured with real workers, which drain a queue with history and without in turns.
 
-    python -m benchmarks.history                        # 5,000,000 finished jobs over 30 partitions, 20 of them go
+    python -m benchmarks.history                        # 5,000,000 succeeded jobs over 30 partitions, 20 of them go
     python -m benchmarks.history --jobs 0               # only what keeping costs
     python -m benchmarks.history --drained 0            # only what getting rid of it takes
 """
@@ -33,7 +33,7 @@ PAUSE_SECONDS = 0.002
 
 FILL = """
 INSERT INTO {name} (
-    id, finished_at, enqueued_at, run_at, first_started_at, started_at, worker_id, run_seconds, priority, attempts,
+    id, succeeded_at, enqueued_at, run_at, first_started_at, started_at, worker_id, run_seconds, priority, attempts,
     lost, queue, task, backend, args, kwargs, result, metadata, errors
 )
 SELECT
@@ -42,7 +42,7 @@ SELECT
 FROM (
     SELECT number, %(begins_at)s::timestamptz + number * interval '1 day' / (%(number)s + 1) AS at
     FROM generate_series(1, %(number)s) AS number
-) AS finished
+) AS succeeded
 """
 
 
@@ -76,7 +76,7 @@ def removing(options: argparse.Namespace) -> Iterator[Finding]:
     fill(options)
     database = QueueConnection("default", "benchmark")
     retention_days = options.partitions - options.drop
-    days = f"{options.drop} of {options.partitions} days, {options.jobs:,} finished jobs"
+    days = f"{options.drop} of {options.partitions} days, {options.jobs:,} succeeded jobs"
     with Claims() as claims:
         calm = claims.during(lambda: time.sleep(options.seconds))
         begun = time.perf_counter()
@@ -100,7 +100,7 @@ def deleting(options: argparse.Namespace, days: str, drop_seconds: float) -> Ite
         calm = claims.during(lambda: time.sleep(options.seconds))
         begun = time.perf_counter()
         deletion = claims.during(
-            lambda: connection.execute("DELETE FROM pgqueue_finished_jobs WHERE finished_at < %s", [kept_from])
+            lambda: connection.execute("DELETE FROM pgqueue_succeeded_jobs WHERE succeeded_at < %s", [kept_from])
         )
         seconds = time.perf_counter() - begun
         begun = time.perf_counter()
@@ -138,16 +138,16 @@ def fill(options: argparse.Namespace) -> list[str]:
     names = []
     for offset in range(options.partitions, 0, -1):
         begins_at = midnight(offset)
-        name = f"pgqueue_finished_jobs_{begins_at:%Y%m%d}"
+        name = f"pgqueue_succeeded_jobs_{begins_at:%Y%m%d}"
         sql(
-            f"CREATE TABLE {name} PARTITION OF pgqueue_finished_jobs "
+            f"CREATE TABLE {name} PARTITION OF pgqueue_succeeded_jobs "
             f"FOR VALUES FROM ('{begins_at}') TO ('{midnight(offset - 1)}')"
         )
         share = {"begins_at": begins_at, "number": options.jobs // options.partitions}
         with bare_connection() as connection:
             connection.execute(FILL.format(name=name), share)
         names.append(name)
-    say(f"{options.jobs:,} finished jobs in {options.partitions} partitions")
+    say(f"{options.jobs:,} succeeded jobs in {options.partitions} partitions")
     sql(f"VACUUM ANALYZE {', '.join(names)}")
     settle()
     return names

@@ -65,7 +65,7 @@ def starts_at_rate(options: argparse.Namespace) -> list[float]:
     return [at for (at,) in sql(f"SELECT extract(epoch FROM started_at - {FIRST})::float FROM {DONE} ORDER BY 1")]
 
 
-DONE = "pgqueue_finished_jobs"
+DONE = "pgqueue_succeeded_jobs"
 FIRST = f"(SELECT min(started_at) FROM {DONE})"
 
 
@@ -89,7 +89,7 @@ def most_at_once(options: argparse.Namespace) -> Finding:
         queues.limit(QUEUE, max_running=options.max_running)
         with worker("--processes", str(options.processes)) as command:
             wait_until(lambda: not sql("SELECT 1 FROM pgqueue_jobs LIMIT 1"), command)
-        steps = sql(f"SELECT started_at, 1 FROM {DONE} UNION ALL SELECT finished_at, -1 FROM {DONE} ORDER BY 1, 2")
+        steps = sql(f"SELECT started_at, 1 FROM {DONE} UNION ALL SELECT succeeded_at, -1 FROM {DONE} ORDER BY 1, 2")
         most.append(float(max(accumulate(step for _, step in steps))))
         rates.append(options.jobs / lasted())
     return Finding(

@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 
 APP = "/admin/pgqueue"
 
-BIG = ("pgqueue_jobs", "pgqueue_dead_jobs", "pgqueue_finished_jobs", "pgqueue_stats")
+BIG = ("pgqueue_jobs", "pgqueue_dead_jobs", "pgqueue_succeeded_jobs", "pgqueue_stats")
 """Tables, partitions of one by their beginning, of which no page may read all."""
 
 
@@ -27,7 +27,7 @@ def pages() -> list[Page]:
 
 
 def all_pages() -> list[Page]:
-    from django_pgqueue.models import BulkAction, DeadJob, FinishedJob, Job, Schedule
+    from django_pgqueue.models import BulkAction, DeadJob, Job, Schedule, SucceededJob
 
     dead = DeadJob.objects.order_by("-died_at", "-id").first()
     live = Job.objects.order_by("id")
@@ -37,7 +37,7 @@ def all_pages() -> list[Page]:
         "limited job": live.filter(status="limited").first(),
         "running job": Job.objects.filter(status="running", worker_id=3).first(),
         "dead job": dead,
-        "finished job": FinishedJob.objects.order_by("id").first(),
+        "succeeded job": SucceededJob.objects.order_by("id").first(),
         "schedule": Schedule.objects.order_by("id").first(),
         "bulk_action": BulkAction.objects.order_by("id").first(),
     }
@@ -52,7 +52,7 @@ def all_pages() -> list[Page]:
         Page("dead jobs by cause", f"{APP}/deadjob/causes/"),
         *lists("jobs", "job", LIVE, live.first().pk + 5000),
         *lists("dead jobs", "deadjob", DEAD | {"of a cause": {"cause": str(dead.cause)}}, 0),
-        *lists("finished jobs", "finishedjob", FINISHED, 10_000),
+        *lists("succeeded jobs", "succeededjob", SUCCEEDED, 10_000),
         *(Page(name, f"{APP}/{row._meta.model_name}/{row.pk}/change/") for name, row in some.items() if row),
     ]
 
@@ -87,7 +87,7 @@ DEAD = {
     "last": {"before": "last"},
     "of a task, last": {"task": "shop.tasks.tell_courier", "before": "last"},
 }
-FINISHED = {
+SUCCEEDED = {
     "": {},
     "by id": {"q": "20"},
     "of a task, looked for": {"q": "shop.tasks.tell"},

@@ -26,13 +26,15 @@ SHORTEST, SPREAD, STEP = 2000, 3001, 7919
 
 STATISTICS = """
 WITH job AS (
-    SELECT finished_at, started_at - enqueued_at AS wait, lost, min(finished_at) OVER () AS first
-    FROM pgqueue_finished_jobs
+    SELECT succeeded_at, started_at - enqueued_at AS wait, lost, min(succeeded_at) OVER () AS first
+    FROM pgqueue_succeeded_jobs
     WHERE task = 'benchmarks.tasks.rest'
 )
 SELECT
     count(*),
-    (count(*) FILTER (WHERE finished_at > first) / extract(epoch FROM max(finished_at) - min(first)))::double precision,
+    (
+        count(*) FILTER (WHERE succeeded_at > first) / extract(epoch FROM max(succeeded_at) - min(first))
+    )::double precision,
     extract(epoch FROM percentile_disc(0.99) WITHIN GROUP (ORDER BY wait))::double precision,
     count(*) FILTER (WHERE lost > 0)
 FROM job

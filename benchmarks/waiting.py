@@ -1,6 +1,6 @@
 """Measure the time from a job's commit until wait() returns, on an idle machine.
 
-The job is a real worker's; this process waits for it. The instant of the commit is the database's: finished_at is that
+The job is a real worker's; this process waits for it. The instant of the commit is the database's: succeeded_at is that
 of the statement that wrote the outcome, and the commit comes after it. So the latency is measured from a little too
 early, on the clock that the server on the same machine shares.
 

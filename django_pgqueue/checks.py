@@ -162,7 +162,7 @@ def check_rights(databases: Collection[str] | None = None, **_: Any) -> Iterator
     lacking = [
         work
         for work, is_wanted, is_allowed in (
-            ("make and drop partitions of finished jobs", conf.retention_days, allowed.may_partition),
+            ("make and drop partitions of succeeded jobs", conf.retention_days, allowed.may_partition),
             ("prune dead jobs", conf.dead_retention_days, allowed.may_prune),
             ("VACUUM pgqueue_jobs", conf.vacuum_dead_rows, allowed.may_vacuum),
         )

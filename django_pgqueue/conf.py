@@ -102,7 +102,7 @@ class Settings:
     """Interval at which an idle worker process polls for work that was not announced, in seconds."""
 
     retention_days = Setting(int, 7, bounds=(0, 36500))
-    """Days for which finished jobs are kept; 0 keeps none."""
+    """Days for which succeeded jobs are kept; 0 keeps none."""
 
     dead_retention_days: Setting[int | None] = Setting(_as_given, None, bounds=(1, 36500))
     """Days after which dead jobs are removed. Default: they stay until they are purged."""

@@ -16,7 +16,7 @@
     │   ├── JobNotFinished                             it has not ended yet
     │   ├── JobNotCommitted                            nor can it: its transaction is still open
     │   ├── JobFailed                                  it is dead
-    │   └── ResultNotKept      (LookupError)           it has finished, and what it returned is not there
+    │   └── ResultNotKept      (LookupError)           it has succeeded, and what it returned is not there
     ├── NoCurrentJob           (LookupError)           current_job() outside of a job
     ├── LeaseLost                                      the right to finish this run has passed on
     ├── JobLost                                        in the history alone: the worker died
@@ -117,7 +117,7 @@ class JobFailed(NoResult):
 
 
 class ResultNotKept(NoResult, LookupError):
-    """The job has finished, and its result is not there: it could not be stored, or only its unique key is kept."""
+    """The job has succeeded, and its result is not there: it could not be stored, or only its unique key is kept."""
 
 
 class NoCurrentJob(PgQueueError, LookupError):

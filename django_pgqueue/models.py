@@ -138,7 +138,7 @@ class RunnableJobRow(JobRow):
     unique_for_seconds = models.IntegerField(
         db_default=0, help_text=_("Seconds for which the key is held after success.")
     )
-    keep = models.BooleanField(db_default=True, help_text=_("Keep in finished jobs after success."))
+    keep = models.BooleanField(db_default=True, help_text=_("Keep in succeeded jobs after success."))
     concurrency_strict = models.BooleanField(db_default=False, help_text=_("Keeps its slot while it backs off."))
     backend = models.TextField(db_default="", help_text=_("Alias in TASKS, for jobs of the Tasks framework."))
     args = StoredJSON(db_default=EMPTY_LIST)
@@ -150,7 +150,7 @@ class RunnableJobRow(JobRow):
     killed_by = models.TextField(null=True)
     metadata = StoredJSON(db_default=EMPTY_OBJECT)
     errors = StoredJSON(db_default=EMPTY_LIST, help_text=_("One entry for each failed attempt."))
-    keep_seconds = models.IntegerField(null=True, help_text=_("For how long; empty: as long as any finished job."))
+    keep_seconds = models.IntegerField(null=True, help_text=_("For how long; empty: as long as any succeeded job."))
 
     class Meta:
         abstract = True
@@ -295,14 +295,14 @@ class DeadJob(RunnableJobRow):
         ]
 
 
-class FinishedJob(JobRow):
+class SucceededJob(JobRow):
     """A job that succeeded, with its result. Append-only, one partition for each UTC day.
 
-    The database's primary key is ``(id, finished_at)``, as a partitioned table needs; for Django it is ``id``.
+    The database's primary key is ``(id, succeeded_at)``, as a partitioned table needs; for Django it is ``id``.
     """
 
     id = models.BigIntegerField(primary_key=True)
-    finished_at = models.DateTimeField(_("finished at"), db_default=Now())
+    succeeded_at = models.DateTimeField(_("succeeded at"), db_default=Now())
     enqueued_at = models.DateTimeField(_("enqueued at"))
     run_at = models.DateTimeField()
     first_started_at = models.DateTimeField()
@@ -322,14 +322,14 @@ class FinishedJob(JobRow):
     prune_at = models.DateTimeField(null=True, help_text=_("Removed after that; empty: with its partition."))
 
     class Meta:
-        db_table = "pgqueue_finished_jobs"
-        verbose_name = _("finished job")
-        verbose_name_plural = _("finished jobs")
+        db_table = "pgqueue_succeeded_jobs"
+        verbose_name = _("succeeded job")
+        verbose_name_plural = _("succeeded jobs")
         indexes = [
-            models.Index(fields=["prune_at"], name="pgqueue_finished_jobs_prune", condition=Q(prune_at__isnull=False)),
+            models.Index(fields=["prune_at"], name="pgqueue_succeeded_prune", condition=Q(prune_at__isnull=False)),
             models.Index(
                 fields=["schedule_id", "-id"],
-                name="pgqueue_finished_jobs_schedule",
+                name="pgqueue_succeeded_schedule",
                 condition=Q(schedule_id__isnull=False),
             ),
         ]
@@ -573,7 +573,7 @@ class BulkAction(models.Model):
     expected = models.BigIntegerField(null=True, help_text=_("How many matched when it was asked for."))
     rate = models.FloatField(_("rate"), null=True, help_text=_("Jobs a second; empty: as fast as it goes."))
     action = models.TextField(_("action"))
-    source = models.TextField(help_text=_("Which table: live, dead or finished."))
+    source = models.TextField(help_text=_("Which table: live, dead or succeeded."))
     by = models.TextField(pgettext_lazy("who asked for it", "by"))
     stopped_by = models.TextField(_("stopped by"), db_default="")
     last_error = models.TextField(_("last error"), db_default="")

@@ -65,14 +65,14 @@ class Options:
         timeout: seconds above 0, or a timedelta, of a year at most, that one attempt may take. None: no limit.
         lease: seconds above 0, or a timedelta, of a year at most, for which a silent worker keeps the job. None:
             ``PGQUEUE["LEASE_SECONDS"]``.
-        keep: whether the finished job is kept in ``finished_jobs``; or seconds above 0, or a timedelta, of a year at
+        keep: whether the succeeded job is kept in ``succeeded_jobs``; or seconds above 0, or a timedelta, of a year at
             most, for how long, and never longer than ``PGQUEUE["RETENTION_DAYS"]``. Default: True.
         run_at: earliest start: an aware datetime, or a timedelta of at most 100 years from
             now, by the database's clock. None: now.
         expires: until when it may be started: an aware datetime, or seconds or a timedelta after it is due. Later it
             goes to ``dead_jobs`` as ``expired``. None: for ever.
         unique_key: of all live jobs with the same key, whatever their task, there is one. 1 to 500 characters.
-        unique_scope: ``"live"``, the key is held until the job has finished or died; ``"start"``, until it starts.
+        unique_scope: ``"live"``, the key is held until the job has succeeded or died; ``"start"``, until it starts.
         unique_for: seconds above 0, or a timedelta, of a year at most, for which the key is held after success too.
         on_conflict: what becomes of the job that has the key: ``"existing"``, nothing; ``"replace"``, it gets the
             new arguments; ``"later"`` or ``"earlier"``, it runs at the later or earlier of the two times. One that is
@@ -171,7 +171,7 @@ class Options:
 
     @property
     def keep_seconds(self) -> int | None:
-        """For how long a finished job is kept; None: as long as its partition, or not at all."""
+        """For how long a succeeded job is kept; None: as long as its partition, or not at all."""
         return None if isinstance(self.keep, bool) else math.ceil(seconds_of(self.keep))
 
     @property

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.states import Reason
 
-KEEP_RESULT, RESERVE_KEY = 1, 2  # flags: kept in finished_jobs; holds its unique key for a while after success
+KEEP_RESULT, RESERVE_KEY = 1, 2  # flags: kept in succeeded_jobs; holds its unique key for a while after success
 
 KILLED, EXPIRED = -1, -2  # what claim.sql returns for the time limit of jobs that are not to run
 

@@ -21,7 +21,7 @@ signal                   sent by                                    arguments
                          their unique keys
 ``job_killed``           the caller of kill, in its transaction     ``ids``, ``requested``, ``by``, ``database``
 ``job_retried``          the caller of retry, in its transaction    ``ids``, ``by``, ``database``
-``job_purged``           the caller of purge, in its transaction    ``ids``, ``by``, ``finished``, ``database``
+``job_purged``           the caller of purge, in its transaction    ``ids``, ``by``, ``succeeded``, ``database``
 =======================  =========================================  ====================================================
 
 Receivers run in the thread of the sender; maintenance of a worker has a thread of its own for them. An exception in

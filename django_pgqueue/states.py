@@ -17,11 +17,11 @@ class Status(TextChoices):
     QUEUED = "queued", _("queued")  # may be claimed now
     LIMITED = "limited", _("limited")  # not admitted yet: a concurrency key or a limit of its queue is exhausted
     RUNNING = "running", _("running")  # claimed by a worker that holds its lease
-    RESERVED = "reserved", _("reserved")  # finished; only its unique key still counts
+    RESERVED = "reserved", _("reserved")  # succeeded; only its unique key still counts
 
 
 # Where a job is that does not live any more.
-DEAD, FINISHED = "dead", "finished"
+DEAD, SUCCEEDED = "dead", "succeeded"
 
 
 class Reason(TextChoices):
@@ -39,7 +39,7 @@ class Reason(TextChoices):
 class Scope(StrEnum):
     """The time for which a job holds its unique key: no other live job may have it meanwhile."""
 
-    LIVE = "live"  # until it has finished or died
+    LIVE = "live"  # until it has succeeded or died
     START = "start"  # until it starts, so that a change that comes during the run is not missed
     STARTED = "started"  # it has started, and given the key up
     GIVEN_UP = "given_up"  # it was live; as it would not run any more, a newer job took the key
@@ -121,7 +121,7 @@ MAX_LOST = 3
 # Labels for the admin
 
 REASONS: Mapping[str, Any] = {reason: reason.label for reason in Reason}
-STATUSES: Mapping[str, Any] = {status: status.label for status in Status} | {DEAD: _("dead"), FINISHED: _("finished")}
+STATUSES: Mapping[str, Any] = {status: status.label for status in Status} | {DEAD: _("dead"), SUCCEEDED: _("succeeded")}
 
 
 def label_of(status: str, reason: str = "") -> str:

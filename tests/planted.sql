@@ -89,8 +89,8 @@ INSERT INTO pgqueue_dead_jobs (id, queue, task, reason, died_at, run_at, enqueue
 VALUES (81100000, 'emails', 'shop.tasks.send_receipt', 'killed', now() - interval '7 days', now(), now());
 
 -- What is done: waits of 0.01 to 1 second, one of 40 seconds; and one of before the last hour, which waited a day.
-INSERT INTO pgqueue_finished_jobs
-    (id, finished_at, enqueued_at, run_at, first_started_at, started_at, worker_id, run_seconds, priority, attempts, lost,
+INSERT INTO pgqueue_succeeded_jobs
+    (id, succeeded_at, enqueued_at, run_at, first_started_at, started_at, worker_id, run_seconds, priority, attempts, lost,
     queue, task, backend, args, kwargs, metadata, errors)
 SELECT
     number, done.at, done.at - done.waited, done.at - done.waited, done.at, done.at, 1, 0.2, 0, 1, 0,

@@ -9,7 +9,7 @@ from benchmarks.crowd import Crowd, fill
 from benchmarks.pages import Page, pages
 from benchmarks.watch import small, watched
 
-CROWD = Crowd(queued=20_000, dead=20_000, finished=20_000, stat_days=2)
+CROWD = Crowd(queued=20_000, dead=20_000, succeeded=20_000, stat_days=2)
 MOST_COUNTED = 1000
 """Without a limit that says where counting ends: what runs, and what little there is of one job's kin."""
 

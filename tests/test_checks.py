@@ -91,12 +91,12 @@ def test_owner_of_the_tables_hears_nothing(db):
 
 def test_role_that_cannot_look_after_the_tables_is_told_what_to_do(lesser):
     [message] = found_in("default")
-    assert "'default' may not make and drop partitions of finished jobs or VACUUM pgqueue_jobs" in message.msg
+    assert "'default' may not make and drop partitions of succeeded jobs or VACUUM pgqueue_jobs" in message.msg
     assert "MAINTENANCE_DATABASE" in message.hint
 
 
 @pytest.mark.parametrize(
-    ("off", "left"), [("VACUUM_DEAD_ROWS", "partitions of finished jobs, so"), ("RETENTION_DAYS", "may not VACUUM")]
+    ("off", "left"), [("VACUUM_DEAD_ROWS", "partitions of succeeded jobs, so"), ("RETENTION_DAYS", "may not VACUUM")]
 )
 def test_service_that_is_switched_off_needs_no_right(lesser, off, left):
     [message] = found_in("default", **{off: 0})
@@ -177,7 +177,7 @@ def test_what_the_database_lacks_is_told_with_the_remedy(sql, statement, expecte
 def test_missing_partition_is_told(sql):
     for days in (0, 1):  # midnight may be over before they are looked for
         [(day,)] = sql("SELECT to_char((statement_timestamp() AT TIME ZONE 'UTC')::date + %s, 'YYYYMMDD')", days)
-        sql(f"DROP TABLE pgqueue_finished_jobs_{day}")
+        sql(f"DROP TABLE pgqueue_succeeded_jobs_{day}")
     assert list(lacking()) == ["pgqueue.W008"]
 
 

@@ -122,7 +122,7 @@ def test_role_setting():
 def test_row_in_the_default_partition():
     with session() as other:
         other.execute(
-            "INSERT INTO pgqueue_finished_jobs (id, finished_at, enqueued_at, run_at, first_started_at, started_at, "
+            "INSERT INTO pgqueue_succeeded_jobs (id, succeeded_at, enqueued_at, run_at, first_started_at, started_at, "
             "worker_id, run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, metadata, errors) "
             "VALUES (1, '2001-01-01', now(), now(), now(), now(), 0, 1, 0, 1, 0, 'q', 't', '', '[]', '{}', '{}', '[]')"
         )
@@ -162,7 +162,7 @@ EXPECTED = {
     "test_storage_option": r"left storage options .*pgqueue_jobs.*|changed storage options .*autovacuum_enabled=off.*",
     "test_index": r"left index .*planted = CREATE INDEX planted .*",
     "test_role_setting": r"left setting of a role or database .*work_mem=5MB.*",
-    "test_row_in_the_default_partition": r"left rows default: pgqueue_finished_jobs_default = 1: .*",
+    "test_row_in_the_default_partition": r"left rows default: pgqueue_succeeded_jobs_default = 1: .*",
     "test_open_transaction": r"left open transaction \d+ = SELECT 1: .*",
     "test_task": r"left task planted = .*",
     "test_setting": r"changed setting PGQUEUE from .* to .*'LEASE_SECONDS': 77.*",

@@ -26,7 +26,7 @@ from django_pgqueue.jobs.leases import worker_leases
 from django_pgqueue.jobs.search import Filter
 from django_pgqueue.maintenance.bulk_runner import carry_on
 from django_pgqueue.maintenance.reaper import settle
-from django_pgqueue.models import BulkAction, DeadJob, FinishedJob, Job, Queue
+from django_pgqueue.models import BulkAction, DeadJob, Job, Queue, SucceededJob
 from django_pgqueue.states import EntryKind
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.shared_state import SharedState, now
@@ -36,7 +36,7 @@ from tests.support.hostile import DIGITS, UNREADABLE
 from tests.support.slots import ended
 from tests.support.waiting import eventually
 
-TABLES = {"job": Job, "deadjob": DeadJob, "finishedjob": FinishedJob}
+TABLES = {"job": Job, "deadjob": DeadJob, "succeededjob": SucceededJob}
 
 NAMES = st.sampled_from(["at", "error", "message", "attempt", "traceback", "done", "total", "backend", "traceparent"])
 TEXTS = st.text(
@@ -92,7 +92,7 @@ def test_worker_outlives_json_that_python_cannot_read(consumer, sql, column):
                         *(task, backend, value),
                     )
     good = app.noop.enqueue().id
-    run_until(consumer, FinishedJob.objects.filter(pk=good).exists)
+    run_until(consumer, SucceededJob.objects.filter(pk=good).exists)
     assert not Job.objects.filter(status__in=["queued", "running"]).exists()
 
 
@@ -165,14 +165,14 @@ def insert(sql, table, row) -> None:
 
 
 def insert_everywhere(sql, number, row) -> None:
-    """As a live job, as one that has died, and as one that has finished."""
+    """As a live job, as one that has died, and as one that has succeeded."""
     insert(sql, Job, row)
     ended = {"queue": "default", "run_at": "2026-01-01Z", "enqueued_at": "2026-01-01Z"}
     insert(sql, DeadJob, ended | row | {"id": 10**6 + number, "reason": "exhausted"})
     empty = dict.fromkeys(("args", "errors"), "[]") | dict.fromkeys(("kwargs", "metadata"), "{}") | {"backend": ""}
     begun = dict.fromkeys(("first_started_at", "started_at"), "2026-01-01Z") | dict.fromkeys(WHOLE, 0)
     given = ended | empty | begun | row | {"id": 2 * 10**6 + number, "run_seconds": 1}
-    insert(sql, FinishedJob, given | {"result": row.get("progress", "null")})
+    insert(sql, SucceededJob, given | {"result": row.get("progress", "null")})
 
 
 def look_at_everything(client) -> None:
@@ -228,11 +228,11 @@ def do_everything(queue) -> None:
 )
 def test_no_row_ends_a_worker_fails_a_page_a_command_or_a_bulk_action(hostile, consumer, queue, sql, admin_client):
     """And others run on."""
-    sql("TRUNCATE pgqueue_jobs, pgqueue_dead_jobs, pgqueue_finished_jobs, pgqueue_queues, pgqueue_bulk_actions")
+    sql("TRUNCATE pgqueue_jobs, pgqueue_dead_jobs, pgqueue_succeeded_jobs, pgqueue_queues, pgqueue_bulk_actions")
     for number, row in enumerate(hostile):
         insert_everywhere(sql, number, row)
     good = app.noop.enqueue().id
-    run_until(consumer, FinishedJob.objects.filter(pk=good).exists)
+    run_until(consumer, SucceededJob.objects.filter(pk=good).exists)
     look_at_everything(admin_client)
     say_everything()
     do_everything(queue)

@@ -385,9 +385,9 @@ def test_limited_claim_reads_what_it_takes_and_what_runs(queue, analyze, sql):
     assert running["Actual Rows"] == 500
 
 
-FINISHED = """
-INSERT INTO pgqueue_finished_jobs (
-    id, finished_at, enqueued_at, run_at, first_started_at, started_at, worker_id, run_seconds, priority, attempts,
+SUCCEEDED = """
+INSERT INTO pgqueue_succeeded_jobs (
+    id, succeeded_at, enqueued_at, run_at, first_started_at, started_at, worker_id, run_seconds, priority, attempts,
     lost, queue, task, backend, args, kwargs, metadata, errors, prune_at
 )
 SELECT
@@ -398,8 +398,8 @@ RETURNING 1
 """
 
 
-def scans_of_finished_jobs(nodes):
-    scans = [node for node in nodes if node.get("Relation Name", "").startswith("pgqueue_finished_jobs_")]
+def scans_of_succeeded_jobs(nodes):
+    scans = [node for node in nodes if node.get("Relation Name", "").startswith("pgqueue_succeeded_jobs_")]
     scans = [scan for scan in scans if scan["Node Type"] != "ModifyTable"]
     assert {scan["Node Type"] for scan in scans} == {"Index Scan"}, json.dumps(nodes, indent=1)
     return scans
@@ -408,27 +408,27 @@ def scans_of_finished_jobs(nodes):
 def finish_with_statistics_of_less(queue, sql, *, known, number, each):
     """Finish jobs of eight days, when ANALYZE had last seen ``known``: 8 is the start of the day, a row in each."""
     if known:
-        queue.rows(FINISHED, {"number": known, "each": 1})
-        queue.autocommit().execute("ANALYZE pgqueue_finished_jobs")
-        sql("DELETE FROM pgqueue_finished_jobs")
-    queue.rows(FINISHED, {"number": number, "each": each})
+        queue.rows(SUCCEEDED, {"number": known, "each": 1})
+        queue.autocommit().execute("ANALYZE pgqueue_succeeded_jobs")
+        sql("DELETE FROM pgqueue_succeeded_jobs")
+    queue.rows(SUCCEEDED, {"number": number, "each": each})
 
 
 @pytest.mark.parametrize(("known", "number", "each"), [(0, 16_000, 100), (8, 16_000, 100), (8, 8_000, 8)])
-def test_pruning_reads_what_is_to_be_pruned_and_no_other_finished_job(queue, sql, known, number, each):
+def test_pruning_reads_what_is_to_be_pruned_and_no_other_succeeded_job(queue, sql, known, number, each):
     finish_with_statistics_of_less(queue, sql, known=known, number=number, each=each)
     nodes = explain(queue, sized("prune_timed", 100), {})
     assert nodes[0]["Actual Rows"] == 100
-    assert max(rows_read(scan) for scan in scans_of_finished_jobs(nodes)) <= 110
+    assert max(rows_read(scan) for scan in scans_of_succeeded_jobs(nodes)) <= 110
     root = explain(queue, statement("prunable"), {"days": 7, "stats_days": 7, "bulk_action_days": 30})[0]
     assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 50, json.dumps(root, indent=1)
 
 
 def test_purging_reads_the_jobs_it_is_given(queue, sql):
     finish_with_statistics_of_less(queue, sql, known=8, number=8_000, each=8)
-    nodes = explain(queue, statement("purge_finished"), {"ids": list(range(1, 101))})
+    nodes = explain(queue, statement("purge_succeeded"), {"ids": list(range(1, 101))})
     assert nodes[0]["Actual Rows"] == 100
-    assert max(rows_read(scan) for scan in scans_of_finished_jobs(nodes)) <= 100
+    assert max(rows_read(scan) for scan in scans_of_succeeded_jobs(nodes)) <= 100
 
 
 def test_pruning_dead_jobs_reads_no_more_than_it_removes(queue, sql):
@@ -444,8 +444,8 @@ def test_pruning_dead_jobs_reads_no_more_than_it_removes(queue, sql):
 
 
 def test_stretch_of_the_default_partition_is_read_by_its_pages(queue, sql):
-    queue.rows(FINISHED.replace("+ mod(number, 8)", "- 100"), {"number": 10_000, "each": 100})
-    sql("ANALYZE pgqueue_finished_jobs_default")
+    queue.rows(SUCCEEDED.replace("+ mod(number, 8)", "- 100"), {"number": 10_000, "each": 100})
+    sql("ANALYZE pgqueue_succeeded_jobs_default")
     nodes = explain(queue, statement("prune_default"), {"retention_days": 200, "page": 64})
     [scan] = [node for node in nodes if node["Node Type"] == "Tid Range Scan"]
     assert scan["Shared Hit Blocks"] + scan["Shared Read Blocks"] <= 64

@@ -11,7 +11,7 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.maintenance.reaper import fail_overdue, settle
 from django_pgqueue.maintenance.unique_keys import reacquire_keys
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import Fate, Lease, Outcome
 from django_pgqueue.states import Reason
 from django_pgqueue.worker.job_log import report_all
@@ -88,13 +88,13 @@ def test_what_people_do_with_jobs(queue, heard):
     assert retry(ids[:1], by="bob").ids == ids[:1]
     purge(ids, by="cleo")
     run_claimed(queue)
-    purge([FinishedJob.objects.get().id], by="cleo", finished=True)
+    purge([SucceededJob.objects.get().id], by="cleo", succeeded=True)
     people = [(name, given) for name, sender, given in heard if sender is None]
     assert people == [
         ("job_killed", {"ids": ids, "requested": [], "by": "ann", "database": "default"}),
         ("job_retried", {"ids": ids[:1], "by": "bob", "database": "default"}),
-        ("job_purged", {"ids": ids[1:], "by": "cleo", "finished": False, "database": "default"}),
-        ("job_purged", {"ids": ids[:1], "by": "cleo", "finished": True, "database": "default"}),
+        ("job_purged", {"ids": ids[1:], "by": "cleo", "succeeded": False, "database": "default"}),
+        ("job_purged", {"ids": ids[:1], "by": "cleo", "succeeded": True, "database": "default"}),
     ]
 
 

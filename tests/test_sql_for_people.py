@@ -187,7 +187,7 @@ def test_dead_rows_and_partitions_are_those_that_are_there(shop, ask, sql):
         sql("SELECT pg_stat_force_next_flush()")
         eventually(lambda: int(ask(TABLE)[0]["dead"]) >= 12_000)
     partitions = {row["partition"]: row for row in ask(PARTITIONS)}
-    assert partitions["pgqueue_finished_jobs_default"]["holds"] == "what fits nowhere else"
+    assert partitions["pgqueue_succeeded_jobs_default"]["holds"] == "what fits nowhere else"
     assert sum(int(row["rows"]) for row in partitions.values()) >= 101
     assert "pgqueue_jobs_claim" in {row["index"] for row in ask(f"{TABLE} 1")}
 

@@ -11,7 +11,6 @@ from django_pgqueue.states import (
     ATTEMPTS,
     DEAD,
     ENDS,
-    FINISHED,
     HIGHEST_PRIORITY,
     LATEST,
     LONGEST_KEY,
@@ -21,6 +20,7 @@ from django_pgqueue.states import (
     NEVER,
     REASONS,
     STATUSES,
+    SUCCEEDED,
     CatchUp,
     EntryKind,
     Reason,
@@ -30,7 +30,7 @@ from django_pgqueue.states import (
 
 
 def test_each_word_has_a_label():
-    assert set(STATUSES) == {*Status, DEAD, FINISHED}
+    assert set(STATUSES) == {*Status, DEAD, SUCCEEDED}
     assert set(REASONS) == set(Reason)
     assert all(word.label for word in [*Status, *Reason, *CatchUp])
 

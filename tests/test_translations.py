@@ -233,7 +233,7 @@ def test_commands_speak_english_whatever_the_language_of_the_project(settings, l
         (("pgqueue_jobs", "show", str(dead_id)), "Died (killed)"),
         (("pgqueue_queues", "list"), "by eve since"),
         (("pgqueue_schedules", "list"), "2 days, 0:00:00"),
-        (("pgqueue_retention",), "Finished jobs are kept"),
+        (("pgqueue_retention",), "Succeeded jobs are kept"),
         (("pgqueue_stats",), "mail"),
         (("pgqueue_doctor",), "No worker is alive"),
     ):

@@ -2,7 +2,7 @@
 
 ::
 
-    jobs, dead_jobs, finished_jobs    the tables of jobs, and dead jobs by their error
+    jobs, dead_jobs, succeeded_jobs    the tables of jobs, and dead jobs by their error
     queues, schedules                 what people set
     workers, bulk_actions             what works
     overview                          all of it at a glance
@@ -16,20 +16,20 @@
 
 from django_pgqueue.admin.bulk_actions import BulkActionAdmin
 from django_pgqueue.admin.dead_jobs import DeadJobAdmin
-from django_pgqueue.admin.finished_jobs import FinishedJobAdmin
 from django_pgqueue.admin.jobs import JobAdmin
 from django_pgqueue.admin.overview import OverviewAdmin
 from django_pgqueue.admin.queues import QueueAdmin
 from django_pgqueue.admin.schedules import ScheduleAdmin
+from django_pgqueue.admin.succeeded_jobs import SucceededJobAdmin
 from django_pgqueue.admin.workers import WorkerAdmin
 
 __all__ = [
     "BulkActionAdmin",
     "DeadJobAdmin",
-    "FinishedJobAdmin",
     "JobAdmin",
     "OverviewAdmin",
     "QueueAdmin",
     "ScheduleAdmin",
+    "SucceededJobAdmin",
     "WorkerAdmin",
 ]

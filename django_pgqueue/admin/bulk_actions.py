@@ -134,7 +134,7 @@ class ProgressBar:
 def progress_bar(bulk_action: BulkAction) -> ProgressBar:
     """Return how far it is; of how many jobs is known where they could be counted."""
     passed = seen(bulk_action)
-    if state_of(bulk_action)[0] == "finished":
+    if state_of(bulk_action)[0] == "succeeded":
         return ProgressBar(grouped(bulk_action.done), 1, 1)
     if bulk_action.expected is None:
         return ProgressBar(_("%(done)s so far") % {"done": grouped(passed)})
@@ -151,7 +151,7 @@ def state_of(bulk_action: BulkAction) -> tuple[str, Any]:
         return "paused", _("stopped by %(name)s") % {"name": bulk_action.stopped_by}
     if bulk_action.ended_at is not None:
         is_of_a_job = ONE_JOB.match(bulk_action.last_error) is not None
-        return ("finished", _("done")) if is_of_a_job or not bulk_action.last_error else ("exhausted", _("failed"))
+        return ("succeeded", _("done")) if is_of_a_job or not bulk_action.last_error else ("exhausted", _("failed"))
     return ("running", _("under way")) if bulk_action.started_at is not None else ("queued", _("not begun yet"))
 
 

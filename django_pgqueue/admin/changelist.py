@@ -21,7 +21,7 @@ from django_pgqueue.admin.keyset import LAST, BadCursor, Route, Window, instant_
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.insights.formatting import grouped
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 
 CAP = 10_000
 MOST_CHOICES = 100
@@ -33,7 +33,7 @@ CURSORS = (AFTER, BEFORE, BELOW)
 NOTHING: dict[type[Model], tuple[Any, Any]] = {
     Job: (gettext_lazy("No jobs match."), gettext_lazy("There are no jobs.")),
     DeadJob: (gettext_lazy("No dead jobs match."), gettext_lazy("There are no dead jobs.")),
-    FinishedJob: (gettext_lazy("No finished jobs match."), gettext_lazy("There are no finished jobs.")),
+    SucceededJob: (gettext_lazy("No succeeded jobs match."), gettext_lazy("There are no succeeded jobs.")),
 }
 
 

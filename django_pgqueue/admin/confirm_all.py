@@ -27,12 +27,12 @@ from django_pgqueue.jobs.search import Filter, Source
 from django_pgqueue.models import BulkAction, DeadJob
 from django_pgqueue.states import REASONS, STATUSES
 
-LISTS = {Source.LIVE: "job", Source.DEAD: "deadjob", Source.FINISHED: "finishedjob"}  # models
+LISTS = {Source.LIVE: "job", Source.DEAD: "deadjob", Source.SUCCEEDED: "succeededjob"}  # models
 KINDS = {Source.LIVE: "status", Source.DEAD: "reason"}
 EVERY = {
     Source.LIVE: gettext_lazy("all jobs"),
     Source.DEAD: gettext_lazy("all dead jobs"),
-    Source.FINISHED: gettext_lazy("all finished jobs"),
+    Source.SUCCEEDED: gettext_lazy("all succeeded jobs"),
 }
 UNLISTED = ("older_than_seconds", "error", "before")  # what no list can be narrowed by
 

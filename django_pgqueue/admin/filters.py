@@ -234,7 +234,7 @@ class SeenQueueFilter(NameFilter):
 
 
 class DayFilter(ChoiceFilter):
-    """Offers the days of which finished jobs are kept. A day is a partition, in UTC."""
+    """Offers the days of which succeeded jobs are kept. A day is a partition, in UTC."""
 
     title, parameter_name = _("day (UTC)"), "day"
 

@@ -194,7 +194,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
 
 # Sentences with links
 
-TABLES = {"job": ("job", "deadjob", "finishedjob")}  # the first page that the user may see knows where the job is
+TABLES = {"job": ("job", "deadjob", "succeededjob")}  # the first page that the user may see knows where the job is
 
 
 class Renderer:

@@ -21,8 +21,8 @@ from django_pgqueue.insights.formatting import Ref, Sentence, job, named
 from django_pgqueue.insights.history import Step, timeline
 from django_pgqueue.insights.position import holders_of
 from django_pgqueue.jobs.redaction import scrub_json, scrubber, shown, shown_by_name
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule
-from django_pgqueue.states import FINISHED, STATUSES, Status
+from django_pgqueue.models import DeadJob, Job, Schedule, SucceededJob
+from django_pgqueue.states import STATUSES, SUCCEEDED, Status
 
 MOST_WAITING = 10  # named, of one concurrency key
 
@@ -58,8 +58,8 @@ class JobPage:
     def status(self) -> str:
         if isinstance(self.one, DeadJob):
             return label(self.one.reason, _("dead: %(reason)s") % {"reason": self.one.get_reason_display()})
-        if isinstance(self.one, FinishedJob):
-            return label(FINISHED, str(STATUSES[FINISHED]))
+        if isinstance(self.one, SucceededJob):
+            return label(SUCCEEDED, str(STATUSES[SUCCEEDED]))
         return live_status(self.one)
 
     def arguments(self) -> list[Fact]:
@@ -78,7 +78,7 @@ class JobPage:
 
     @cached_property
     def result(self) -> str:
-        if not isinstance(self.one, FinishedJob) or self.one.result is None:
+        if not isinstance(self.one, SucceededJob) or self.one.result is None:
             return ""
         return pretty_json(scrub_json(shown_by_name(self.one.result), self.scrub))
 
@@ -127,7 +127,7 @@ class JobPage:
             (_("Jobs of the queue"), to_list("job", queue=queue)),
             (_("Dead jobs of the queue"), to_list("deadjob", queue=queue)),
             (_("Dead jobs of the task"), to_list("deadjob", task=self.one.task)),
-            (_("Finished jobs of the queue"), to_list("finishedjob", queue=queue)),
+            (_("Succeeded jobs of the queue"), to_list("succeededjob", queue=queue)),
         ]
         if isinstance(self.one, DeadJob):
             addresses.insert(0, (_("Dead jobs with the same cause"), to_list("deadjob", cause=self.one.cause)))
@@ -147,10 +147,10 @@ def go_where_it_is(admin: ActionsAdmin, request: HttpRequest, object_id: str) ->
     found = find(int(text), conf.database) if is_integer(text) else None
     if found is None:
         words = ngettext(
-            "There is no job %(id)s: it was never committed, or nothing is kept of it any more. Finished jobs are kept "
-            "for %(days)s day, those of tasks with keep=False not at all.",
-            "There is no job %(id)s: it was never committed, or nothing is kept of it any more. Finished jobs are kept "
-            "for %(days)s days, those of tasks with keep=False not at all.",
+            "There is no job %(id)s: it was never committed, or nothing is kept of it any more. Succeeded jobs are "
+            "kept for %(days)s day, those of tasks with keep=False not at all.",
+            "There is no job %(id)s: it was never committed, or nothing is kept of it any more. Succeeded jobs are "
+            "kept for %(days)s days, those of tasks with keep=False not at all.",
             conf.retention_days,
         )
         admin.message_user(request, words % {"id": text, "days": conf.retention_days}, messages.WARNING)
@@ -158,8 +158,8 @@ def go_where_it_is(admin: ActionsAdmin, request: HttpRequest, object_id: str) ->
     words = _("Job %(id)s is live: it will run, or is running.")
     if isinstance(found, DeadJob):
         words = _("Job %(id)s is dead by now.")
-    elif isinstance(found, FinishedJob):
-        words = _("Job %(id)s has finished by now.")
+    elif isinstance(found, SucceededJob):
+        words = _("Job %(id)s has succeeded by now.")
     address = admin.links(request).to_row(str(found._meta.model_name), found.pk)  # noqa: SLF001 - Django's own idiom
     if not address:
         words += " " + _("You may not see it there.")

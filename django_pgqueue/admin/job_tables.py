@@ -21,7 +21,7 @@ from django_pgqueue.admin.formatting import live_column, moment_of, pretty_json_
 from django_pgqueue.admin.job_page import JobPage, go_where_it_is
 from django_pgqueue.admin.keyset import IndexOrder, Route
 from django_pgqueue.jobs.search import Filter
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 
 ANY = Q()
 
@@ -112,7 +112,7 @@ class JobsAdmin(ReadOnlyAdmin, ActionsAdmin):
         tables = (
             ("job", _("Search live jobs")),
             ("deadjob", _("Search dead jobs")),
-            ("finishedjob", _("Search finished jobs")),
+            ("succeededjob", _("Search succeeded jobs")),
         )
         found = [(str(words), links.to_list(model, q=query)) for model, words in tables if model != own]
         return [(words, address) for words, address in found if address]
@@ -131,7 +131,7 @@ class JobsAdmin(ReadOnlyAdmin, ActionsAdmin):
         """Show what staff did to a job in whichever table it stood then: it keeps its id for life."""
         if not self.has_view_permission(request):  # Django looks for the row first, and tells what became of it
             raise PermissionDenied
-        tables = ContentType.objects.get_for_models(Job, DeadJob, FinishedJob).values()
+        tables = ContentType.objects.get_for_models(Job, DeadJob, SucceededJob).values()
         entries = LogEntry.objects.filter(object_id=object_id, content_type__in=tables).select_related("user")
         page = self.get_paginator(request, entries.order_by("action_time"), self.list_per_page).get_page(
             request.GET.get(PAGE_VAR)

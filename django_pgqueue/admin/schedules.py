@@ -35,7 +35,7 @@ from django_pgqueue.jobs.redaction import shown
 from django_pgqueue.models import Schedule
 from django_pgqueue.schedules.manage import GONE
 from django_pgqueue.schedules.periodic import declared
-from django_pgqueue.states import DEAD, FINISHED, NEVER, label_of
+from django_pgqueue.states import DEAD, NEVER, SUCCEEDED, label_of
 from django_pgqueue.stored_values import aware
 
 
@@ -70,7 +70,7 @@ def _state(schedule: Any) -> str:
 
 
 def _page_of_job(job_id: int, status: str, links: Links) -> str:
-    return links.to_row({DEAD: "deadjob", FINISHED: "finishedjob"}.get(status, "job"), job_id)
+    return links.to_row({DEAD: "deadjob", SUCCEEDED: "succeededjob"}.get(status, "job"), job_id)
 
 
 @admin.register(Schedule)

@@ -18,7 +18,7 @@ from django_pgqueue.framework import AnyTask, AnyTaskResult, Task, TaskError, Ta
 from django_pgqueue.jobs.handle import JobHandle
 from django_pgqueue.jobs.lookup import JobState
 from django_pgqueue.records import ClaimedJob
-from django_pgqueue.states import ATTEMPTS, DEAD, ENDS, FINISHED, EntryKind, Status
+from django_pgqueue.states import ATTEMPTS, DEAD, ENDS, SUCCEEDED, EntryKind, Status
 
 UNKNOWN_WORKER = "unknown"  # of an attempt that the history lacks: it keeps the first and the last ten
 
@@ -55,7 +55,7 @@ class PgQueueTaskResult(AnyTaskResult):
             JobFailed: it has FAILED; this has its errors.
             JobNotCommitted: it was enqueued in the transaction that the caller is in.
             InvalidJob: the timeout is not above 0.
-            UnknownJob, ResultNotKept: it has finished, and its result is not kept.
+            UnknownJob, ResultNotKept: it has succeeded, and its result is not kept.
         """
         try:
             value = self.job.wait(timeout)
@@ -79,7 +79,7 @@ class PgQueueTaskResult(AnyTaskResult):
 STATUSES = {  # all others are READY: to be run, if perhaps not yet
     Status.RUNNING: TaskResultStatus.RUNNING,
     Status.RESERVED: TaskResultStatus.SUCCESSFUL,
-    FINISHED: TaskResultStatus.SUCCESSFUL,
+    SUCCEEDED: TaskResultStatus.SUCCESSFUL,
     DEAD: TaskResultStatus.FAILED,
 }
 
@@ -99,16 +99,16 @@ def task_result_of(state: JobState, task: AnyTask, *, backend: str) -> PgQueueTa
         id=str(state.id),
         status=STATUSES.get(state.status, TaskResultStatus.READY),
         enqueued_at=state.enqueued_at,
-        started_at=state.first_started_at,
+        started_at=state.started_at,
         finished_at=state.ended_at,
-        last_attempted_at=state.started_at,
+        last_attempted_at=state.last_attempted_at,
         args=state.args,
         kwargs=state.kwargs,
         backend=backend,
         errors=errors_of(state.errors),
         worker_ids=worker_ids(state.errors, state.attempts, current=state.worker_id),
     )
-    if state.has_finished:
+    if state.succeeded:
         object.__setattr__(result, "_return_value", state.result)
     return result
 

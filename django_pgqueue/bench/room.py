@@ -15,7 +15,7 @@ from django_pgqueue.bench.report import QUEUE, BenchFailed, Load
 from django_pgqueue.db.connections import QueueConnection, postgresql
 from django_pgqueue.insights.overview import living_workers
 from django_pgqueue.jobs.queue_selector import QueueSelector
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from django_pgqueue.models import DeadJob, Job, SucceededJob, Worker
 
 if TYPE_CHECKING:
     from django_pgqueue import Task
@@ -43,7 +43,7 @@ class BenchQueue:
         Job.objects.using(self.alias).filter(queue=QUEUE).delete()
         DeadJob.objects.using(self.alias).filter(queue=QUEUE).delete()
         if self.first_id is not None:  # by primary key: a history may be long, and has no index on queue
-            FinishedJob.objects.using(self.alias).filter(id__gte=self.first_id, queue=QUEUE).delete()
+            SucceededJob.objects.using(self.alias).filter(id__gte=self.first_id, queue=QUEUE).delete()
 
 
 @contextlib.contextmanager

@@ -26,9 +26,9 @@ def typed(action: Action) -> str:
     return action.name.replace("_", "-")
 
 
-def for_finished(action: Action) -> Action | None:
-    """Return the action of the same name for finished jobs, which ``--finished`` chooses; None where there is none."""
-    return next((one for one in ACTIONS if one.name == action.name and one.source is Source.FINISHED), None)
+def for_succeeded(action: Action) -> Action | None:
+    """Return the action of the same name for succeeded jobs, which ``--succeeded`` chooses; None: there is none."""
+    return next((one for one in ACTIONS if one.name == action.name and one.source is Source.SUCCEEDED), None)
 
 
 def filter_from(options: Mapping[str, Any], kinds: tuple[str, ...] = ()) -> Filter:
@@ -56,14 +56,14 @@ def must_choose(options: Mapping[str, Any]) -> None:
         )
     if not options["ids"] and not given:
         raise CommandError("Say which jobs: give ids, a filter such as --queue or --older-than, or --all.")
-    if options.get("finished") and options["reason"]:
-        raise CommandError("Finished jobs have no --reason: leave it out, or --finished.")
+    if options.get("succeeded") and options["reason"]:
+        raise CommandError("Succeeded jobs have no --reason: leave it out, or --succeeded.")
 
 
 class SelectedJobs:
     def __init__(self, action: Action, options: Options, out: "ProgressLine") -> None:
         must_choose(options)
-        self.action = (options.get("finished") and for_finished(action)) or action
+        self.action = (options.get("succeeded") and for_succeeded(action)) or action
         self.database = options["database"]
         self.source = self.action.source
         self.ids = list(dict.fromkeys(options["ids"]))

@@ -16,7 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.dateparse import parse_datetime
 
 from django_pgqueue import registry
-from django_pgqueue.cli.actions import for_finished
+from django_pgqueue.cli.actions import for_succeeded
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import own_wrapper, postgresql
 from django_pgqueue.db.errors import one_line
@@ -29,7 +29,7 @@ from django_pgqueue.jobs.search import Source
 from django_pgqueue.options import OF_JOBS
 from django_pgqueue.rates import SHAPE, UNITS
 from django_pgqueue.retry_policy import reconnect_delay
-from django_pgqueue.states import DEAD, FINISHED, LONGEST_DELAY, OnConflict, Reason, Scope, Status
+from django_pgqueue.states import DEAD, LONGEST_DELAY, SUCCEEDED, OnConflict, Reason, Scope, Status
 from django_pgqueue.stored_values import aware
 from django_pgqueue.tasks import enqueue_one
 
@@ -227,7 +227,7 @@ def _add_filter(parser: argparse.ArgumentParser) -> None:
         "--older-than",
         type=duration,
         metavar="DURATION",
-        help="enqueued, died or finished so long ago: 90s, 15m, 2h, 7d",
+        help="enqueued, died or succeeded so long ago: 90s, 15m, 2h, 7d",
     )
     parser.add_argument(
         "--error", metavar="CLASS", help="whose last error is of this class, with its module or without"
@@ -244,7 +244,7 @@ def _add_reason(parser: argparse.ArgumentParser) -> None:
 
 def add_list(parser: argparse.ArgumentParser) -> None:
     _add_filter(parser)
-    _add_status(parser, (*(status.value for status in Status), DEAD, FINISHED))
+    _add_status(parser, (*(status.value for status in Status), DEAD, SUCCEEDED))
     _add_reason(parser)
     parser.add_argument(
         "--limit", type=limit, default=100, metavar="N", help="maximum number, 1 to 10000; default: 100"
@@ -269,8 +269,8 @@ def add_action(parser: argparse.ArgumentParser, action: Action) -> None:
         _add_status(parser, action.statuses)
     if action.source is Source.DEAD:
         _add_reason(parser)
-    if for_finished(action) is not None:
-        parser.add_argument("--finished", action="store_true", help="finished jobs, not dead ones")
+    if for_succeeded(action) is not None:
+        parser.add_argument("--succeeded", action="store_true", help="succeeded jobs, not dead ones")
     parser.add_argument("--all", action="store_true", help="all of them")
     parser.add_argument("--dry-run", action="store_true", help="only say how many, and show the first")
     parser.add_argument("--by", default="", help="who does it, for history and log; default: the user's name here")

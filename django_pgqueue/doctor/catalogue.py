@@ -14,7 +14,7 @@ from django.db.models import CheckConstraint, Model, UniqueConstraint
 
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
-from django_pgqueue.models import FinishedJob
+from django_pgqueue.models import SucceededJob
 
 APP = "pgqueue"
 
@@ -120,7 +120,7 @@ def _unobtrusive(part: Part, made: str) -> list[str]:
     if part.kind == "check":
         proving = f"ALTER TABLE {part.table} VALIDATE CONSTRAINT {part.name};"
         return [f"{made.removesuffix(';')} NOT VALID;", proving]
-    return [made if part.model is FinishedJob else made.replace(" INDEX ", " INDEX CONCURRENTLY ", 1)]
+    return [made if part.model is SucceededJob else made.replace(" INDEX ", " INDEX CONCURRENTLY ", 1)]
 
 
 def _making_key(part: Part) -> str:
@@ -128,5 +128,5 @@ def _making_key(part: Part) -> str:
     columns = part.name.removeprefix(f"{part.table}_").removesuffix("_key")
     if columns != "pkey":
         return f"ALTER TABLE {part.table} ADD UNIQUE ({columns});"
-    key = "id, finished_at" if part.model is FinishedJob else part.model._meta.pk.column  # type: ignore[union-attr]  # noqa: SLF001
+    key = "id, succeeded_at" if part.model is SucceededJob else part.model._meta.pk.column  # type: ignore[union-attr]  # noqa: SLF001
     return f"ALTER TABLE {part.table} ADD PRIMARY KEY ({key});"

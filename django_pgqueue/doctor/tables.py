@@ -69,7 +69,7 @@ def dead_rows(view: View) -> Iterator[Finding]:
 
 
 def partitions(view: View) -> Iterator[Finding]:
-    """Name days without a partition of their own: their finished jobs go to the default one."""
+    """Name days without a partition of their own: their succeeded jobs go to the default one."""
     plan = retention.plan(view.database, retention_days=conf.retention_days)
     soon = [day for day in plan.make if day <= plan.today + dt.timedelta(1)]
     if not soon:
@@ -77,7 +77,7 @@ def partitions(view: View) -> Iterator[Finding]:
     yield Finding(
         name="partitions-missing",
         level=Level.WARNING,
-        what=_("Finished jobs have no partition for %(days)s.") % {"days": named([str(day) for day in plan.make])},
+        what=_("Succeeded jobs have no partition for %(days)s.") % {"days": named([str(day) for day in plan.make])},
         remedy=_(
             "Run manage.py pgqueue_retention run by a role that owns the tables. Workers do it daily where the "
             "role of PGQUEUE['MAINTENANCE_DATABASE'] may."
@@ -94,7 +94,7 @@ def default_partition(view: View) -> Iterator[Finding]:
     yield Finding(
         name="default-partition",
         level=Level.WARNING,
-        what=_("About %(number)s finished jobs lie in the default partition.") % {"number": grouped(rows)},
+        what=_("About %(number)s succeeded jobs lie in the default partition.") % {"number": grouped(rows)},
         remedy=_(
             "They are removed one by one when their time is over. See that partitions are made ahead: manage.py "
             "pgqueue_retention shows them."

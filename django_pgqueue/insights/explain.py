@@ -17,7 +17,7 @@ from django_pgqueue.insights.formatting import text_of as text_of_sentence
 from django_pgqueue.insights.history import entries_of, lines, timeline
 from django_pgqueue.insights.position import WorkerSummary, obstacles, slots, turn, unknown, worker_ref
 from django_pgqueue.jobs.redaction import scrub_json, scrubber, shown, shown_by_name
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from django_pgqueue.models import DeadJob, Job, SucceededJob, Worker
 from django_pgqueue.states import MAX_LOST, NEVER, EntryKind, Reason, Scope, Status
 from django_pgqueue.stored_values import aware
 
@@ -29,8 +29,8 @@ def why(one: Any, alias: str) -> list[Sentence]:
     """Return why a job from any of the three tables is where it is, the most important first."""
     if isinstance(one, DeadJob):
         return list(_dead(one, alias))
-    if isinstance(one, FinishedJob):
-        return list(_finished(one))
+    if isinstance(one, SucceededJob):
+        return list(_succeeded(one))
     return list(BY_STATUS[Status(one.status)](one, alias))
 
 
@@ -149,7 +149,7 @@ def _lease(one: Job, worker: Worker | None, now: dt.datetime) -> Sentence:
 
 def _held(one: Job, _alias: str) -> Iterator[Sentence]:
     yield say(
-        _("It has finished. Only its unique key {key} is held, until {time}: no other job can have it."),
+        _("It has succeeded. Only its unique key {key} is held, until {time}: no other job can have it."),
         key=named("key", one.unique_key or ""),
         time=one.run_at,
     )
@@ -230,13 +230,13 @@ def _died(reason: str, *, is_named: bool) -> str:
     }.get(Reason(reason), reason)
 
 
-def _finished(one: FinishedJob) -> Iterator[Sentence]:
+def _succeeded(one: SucceededJob) -> Iterator[Sentence]:
     yield say(_("Attempt {number} succeeded after {time}."), number=one.attempts, time=duration(one.run_seconds))
     if one.prune_at is not None:
         yield say(_("It is kept until {time}."), time=one.prune_at)
     elif conf.retention_days:
         days = dt.timedelta(days=conf.retention_days)
-        yield say(_("It is kept until about {time}."), time=one.finished_at + days)
+        yield say(_("It is kept until about {time}."), time=one.succeeded_at + days)
 
 
 # All that is known of a job
@@ -248,7 +248,7 @@ Story = dict[str, Any]
 
 def find(job_id: int, alias: str) -> Model | None:
     """Return the job, in whichever table it is; the first is looked at again, for jobs move."""
-    for model in (Job, DeadJob, FinishedJob, Job):
+    for model in (Job, DeadJob, SucceededJob, Job):
         found: Model | None = model.objects.using(alias).filter(pk=job_id).first()
         if found is not None:
             return found

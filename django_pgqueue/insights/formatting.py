@@ -18,9 +18,9 @@ from django.utils.translation import ngettext
 
 from django_pgqueue import log_lines
 from django_pgqueue.jobs.search import Source
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.rates import UNITS
-from django_pgqueue.states import DEAD, FINISHED
+from django_pgqueue.states import DEAD, SUCCEEDED
 
 QUOTED = {"queue", "key", "task", "schedule"}  # names that people give, which may be any words
 
@@ -244,7 +244,7 @@ def beginning(text: str, wide: int) -> str:
 
 # Rows of jobs
 
-MODELS: dict[Source, type[Model]] = {Source.LIVE: Job, Source.DEAD: DeadJob, Source.FINISHED: FinishedJob}
+MODELS: dict[Source, type[Model]] = {Source.LIVE: Job, Source.DEAD: DeadJob, Source.SUCCEEDED: SucceededJob}
 
 Row = dict[str, Any]
 
@@ -270,8 +270,8 @@ def row_of(job: Any) -> Row:
     }
     if isinstance(job, DeadJob):
         row |= {"reason": job.reason, "died_at": job.died_at}
-    if isinstance(job, FinishedJob):
-        row |= {"finished_at": job.finished_at}
+    if isinstance(job, SucceededJob):
+        row |= {"succeeded_at": job.succeeded_at}
     return row
 
 
@@ -279,7 +279,7 @@ def status_of(job: Any) -> str:
     """Return the word for where a job is, whichever table that is in."""
     if isinstance(job, DeadJob):
         return DEAD
-    return FINISHED if isinstance(job, FinishedJob) else str(job.status)
+    return SUCCEEDED if isinstance(job, SucceededJob) else str(job.status)
 
 
 def error_of(job: Any) -> str | None:
@@ -294,5 +294,5 @@ def table(rows: Iterable[Row]) -> str:
 
 def _cells(row: Row) -> Sequence[Any]:
     status = f"{row['status']} ({row['reason']})" if "reason" in row else row["status"]
-    moved = when(row.get("died_at") or row.get("finished_at") or row["run_at"])
+    moved = when(row.get("died_at") or row.get("succeeded_at") or row["run_at"])
     return (row["id"], status, row["queue"], row["priority"], row["attempts"], moved, row["task"], row["error"] or "")

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.insights.formatting import Part, Sentence, at, duration, job, say, text_of
-from django_pgqueue.models import DeadJob, FinishedJob
+from django_pgqueue.models import DeadJob, SucceededJob
 from django_pgqueue.states import ATTEMPTS, ENDS, LATEST, NEVER, REASONS, EntryKind, Status
 from django_pgqueue.stored_values import aware
 
@@ -141,7 +141,7 @@ BOUNDS = (1, 10, 60, 600, 3600)  # seconds; between these, one step is drawn lon
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    kind: str  # enqueued, wait, backoff, failed, lost, note, gap, running, succeeded, finished, died
+    kind: str  # enqueued, wait, backoff, failed, lost, note, gap, running, succeeded, ended, died
     sentence: Sentence
     at: dt.datetime | None  # when it began; None where it is not known
     seconds: float | None = None  # it took, has taken or is going to take; None: no time, or it is not known
@@ -272,14 +272,14 @@ class _Telling:
             words = _("Died ({reason}), {time} after it was enqueued")
             died = say(words, reason=one.get_reason_display(), time=self._total(one.died_at))
             yield Step("died", died, one.died_at)
-        elif isinstance(one, FinishedJob):
+        elif isinstance(one, SucceededJob):
             yield from self._began(is_first=is_first)
             succeeded = say(_("Attempt {number} succeeded"), number=one.attempts)
             yield Step("succeeded", succeeded, self.started_at, one.run_seconds)
-            finished = say(_("Finished, {time} after it was enqueued"), time=self._total(one.finished_at))
-            yield Step("finished", finished, one.finished_at)
+            ended = say(_("Succeeded, {time} after it was enqueued"), time=self._total(one.succeeded_at))
+            yield Step("ended", ended, one.succeeded_at)
         elif one.status == Status.RESERVED:
-            yield Step("finished", say(_("Finished; its unique key is held until {time}"), time=one.run_at), None)
+            yield Step("ended", say(_("Succeeded; its unique key is held until {time}"), time=one.run_at), None)
         elif one.status == Status.RUNNING:
             yield from self._began(is_first=is_first)
             running = say(_("Attempt {number} is running"), number=one.attempts)

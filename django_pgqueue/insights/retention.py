@@ -41,7 +41,7 @@ class AgeCounts(NamedTuple):
     dead: int
     dead_due: int
     oldest_dead_at: dt.datetime | None
-    timed: int  # finished jobs with a time of their own
+    timed: int  # succeeded jobs with a time of their own
     timed_due: int
     default_due: int
 
@@ -87,7 +87,7 @@ def state_of(alias: str) -> RetentionState:
 
 
 def keeps() -> dict[str, bool | int]:
-    """Return the tasks of this code whose finished jobs are not kept, or kept for a number of seconds only."""
+    """Return the tasks of this code whose succeeded jobs are not kept, or kept for a number of seconds only."""
     options = {name: task.options for name in registry.known() if (task := registry.find(name))}
     return {
         name: one.keep_seconds or one.is_kept for name, one in options.items() if one.keep_seconds or not one.is_kept
@@ -109,7 +109,7 @@ def text_of(state: RetentionState) -> list[str]:
 
 def _of_settings() -> Iterator[str]:
     days = conf.retention_days
-    yield f"Finished jobs are kept for {_days(days)} besides today." if days else "Finished jobs are not kept."
+    yield f"Succeeded jobs are kept for {_days(days)} besides today." if days else "Succeeded jobs are not kept."
     dead = conf.dead_retention_days
     yield f"Dead jobs are kept for {_days(dead)}." if dead else "Dead jobs are kept until they are purged by hand."
 
@@ -152,7 +152,7 @@ def _of_readers(state: RetentionState) -> Iterator[str]:
     for reader in state.readers:
         since = f", for {duration(reader.seconds)}" if reader.seconds is not None else ""
         yield (
-            f"In the way: process {reader.pid} ({plain(reader.name)}) has read finished jobs in a transaction that is "
+            f"In the way: process {reader.pid} ({plain(reader.name)}) has read succeeded jobs in a transaction that is "
             f"still open{since}. {REMEDIES['session'].format(handle=reader.pid)}"
         )
 
@@ -165,7 +165,7 @@ def _of_ages(state: RetentionState) -> Iterator[str]:
         f"The next pass removes {at_most(ages.dead_due, CAP)}."
     )
     yield (
-        f"Finished jobs with a time of their own: {at_most(ages.timed, CAP)}. "
+        f"Succeeded jobs with a time of their own: {at_most(ages.timed, CAP)}. "
         f"The next pass removes {at_most(ages.timed_due, CAP)}."
     )
     for name, keep in keeps().items():

@@ -27,13 +27,13 @@ class ScheduleRun(NamedTuple):
     """One job of a schedule and its end; the columns of ``schedule_runs.sql``."""
 
     id: int
-    status: str  # a status of a live job; or dead, finished
+    status: str  # a status of a live job; or dead, succeeded
     reason: str  # dead
     attempts: int
     run_at: dt.datetime
     started_at: dt.datetime  # NEVER: not yet
     ended_at: dt.datetime | None
-    run_seconds: float | None  # of a finished one
+    run_seconds: float | None  # of one that succeeded
     error: str | None  # the class of the last one
 
 
@@ -158,7 +158,7 @@ def _next(schedule: Schedule) -> str:
 def _last(schedule: Schedule, last: LastJob | None) -> str:
     if last is None:
         return "none yet"
-    outcome = "finished or removed, nothing was kept" if last.status == "gone" else last.status
+    outcome = "succeeded or removed, nothing was kept" if last.status == "gone" else last.status
     reason = f" ({last.reason})" if last.reason else ""
     due = f", due {shown(schedule.last_at)}" if schedule.last_at else ""
     return f"job {schedule.last_job_id} {outcome}{reason}{due}"

@@ -124,22 +124,22 @@ def _reassign(
     return _logged(what, by, [job_id for job_id, *_ in rows])
 
 
-def purge(ids: Iterable[int], *, by: By = "", finished: bool = False, database: Where = None) -> list[int]:
+def purge(ids: Iterable[int], *, by: By = "", succeeded: bool = False, database: Where = None) -> list[int]:
     """Remove dead jobs for good, in the caller's transaction. Live ones are not touched: kill them first.
 
     Args:
         by: user who does it, or the username; kept in the log.
-        finished: remove finished jobs instead.
+        succeeded: remove succeeded jobs instead.
 
     Returns:
         The ids removed. Missing are those that are not there, or that another transaction has locked.
     """
-    name = "purge_finished" if finished else "purge_dead"
+    name = "purge_succeeded" if succeeded else "purge_dead"
     caller, by = caller_of(database), name_of(by)
     purged = [job_id for (job_id,) in caller.rows(statement(name), {"ids": ids_of(ids)})]
     _logged(JobChange.PURGED.label, by, purged)
     if purged:
-        announce(job_purged, ids=purged, by=by, finished=finished, database=caller.alias)
+        announce(job_purged, ids=purged, by=by, succeeded=succeeded, database=caller.alias)
     return purged
 
 
@@ -158,12 +158,12 @@ def _logged(what: str, by: str, ids: list[int]) -> list[int]:
 class SkipReason(TextChoices):
     """Reason for skipping jobs, as a bulk action stores it. Its label follows the number of jobs."""
 
-    GONE = "gone", _("not here any more: finished, killed or removed")
+    GONE = "gone", _("not here any more: succeeded, killed or removed")
     CHANGING = "changing", _("just being changed by another session; try again")
     QUEUED = "queued", _("queued already")
     LIMITED = "limited", _("waiting for a limit; due already")
     RUNNING = "running", _("running already")
-    RESERVED = "reserved", _("finished; only the unique key still counts")
+    RESERVED = "reserved", _("succeeded; only the unique key still counts")
     KEY_HELD = "key_held", _("a live job holds the unique key; they stay dead")
     REFUSED = "refused", _("the database refuses to change them; the bulk action says why")
     OUT_OF_BOUNDS = "out_of_bounds", _("a name is too long, or a time cannot be stored; they stay dead")
@@ -410,30 +410,30 @@ PURGE = Action(
     act=lambda ids, **options: ActionResult({JobChange.PURGED: purge(ids, **options)}),
     is_destructive=True,
     permission="delete_deadjob",
-    help="remove dead jobs for good, or with --finished the finished ones",
+    help="remove dead jobs for good, or with --succeeded the succeeded ones",
     label=_("Purge"),
     selected=_("Purge selected %(verbose_name_plural)s (remove for good)"),
     question=ngettext_lazy("Remove %(count)d dead job for good?", "Remove %(count)d dead jobs for good?", "count"),
     question_for_all=_("Remove all dead jobs that match for good?"),
     consequence=_("Their arguments and their history are gone with them. Nothing brings them back."),
 )
-PURGE_FINISHED = replace(
+PURGE_SUCCEEDED = replace(
     PURGE,
-    source=Source.FINISHED,
-    act=lambda ids, **options: ActionResult({JobChange.PURGED: purge(ids, finished=True, **options)}),
-    permission="delete_finishedjob",
+    source=Source.SUCCEEDED,
+    act=lambda ids, **options: ActionResult({JobChange.PURGED: purge(ids, succeeded=True, **options)}),
+    permission="delete_succeededjob",
     question=ngettext_lazy(
-        "Remove %(count)d finished job for good?", "Remove %(count)d finished jobs for good?", "count"
+        "Remove %(count)d succeeded job for good?", "Remove %(count)d succeeded jobs for good?", "count"
     ),
-    question_for_all=_("Remove all finished jobs that match for good?"),
+    question_for_all=_("Remove all succeeded jobs that match for good?"),
     consequence=_("Their results and their history are gone with them. Nothing brings them back."),
 )
 
-ACTIONS = (RETRY, RUN_NOW, MOVE, SET_PRIORITY, KILL, PURGE, PURGE_FINISHED)  # in the order in which faces show them
+ACTIONS = (RETRY, RUN_NOW, MOVE, SET_PRIORITY, KILL, PURGE, PURGE_SUCCEEDED)  # in the order in which faces show them
 
 
 def action_named(name: str, source: str) -> Action:
-    """Return the action of this name for live, dead or finished jobs; raise InvalidBulkAction if there is none."""
+    """Return the action of this name for live, dead or succeeded jobs; raise InvalidBulkAction if there is none."""
     for action in ACTIONS:
         if (action.name, action.source) == (name, source):
             return action

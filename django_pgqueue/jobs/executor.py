@@ -316,7 +316,7 @@ def _call_atomic(
             write_alone(CallerConnection(), current)
             if not ack.finish_alone(CallerConnection(), outcome):
                 raise LeaseLost(  # noqa: TRY301 - handled like whatever else rolls it back
-                    f"Job {job.id} ({job.task}) cannot be finished: its lease is gone, or its row is being held. "
+                    f"Job {job.id} ({job.task}) cannot be completed: its lease is gone, or its row is being held. "
                     "Its transaction is rolled back."
                 )
     except BaseException as error:

@@ -58,7 +58,7 @@ class JobHandle:
         Raises:
             JobNotFinished: it has not ended yet.
             JobFailed: it is dead.
-            ResultNotKept: it has finished, and its result is not there.
+            ResultNotKept: it has succeeded, and its result is not there.
             UnknownJob: it was never committed, or nothing is kept of it any more.
         """
         return result_of(self.state())
@@ -140,13 +140,13 @@ def get(job_id: int, *, database: str | None = None) -> JobHandle:
 
 def result_of(state: JobState) -> Any:
     """Return the result of a job, or raise what says why there is none."""
-    if not state.has_ended:
+    if not state.is_finished:
         raise JobNotFinished(f"Job {state.id} ({state.task}) has not ended yet: it is {state.status}.", state.status)
     if state.status == DEAD:
         raise _failure(state)
     if not state.keeps_result:
         raise ResultNotKept(
-            f"Job {state.id} ({state.task}) has finished, and its result is not kept: it is not JSON or too large, as "
+            f"Job {state.id} ({state.task}) has succeeded, and its result is not kept: it is not JSON or too large, as "
             "the worker's log says, or its task has keep=False."
         )
     return state.result

@@ -8,7 +8,7 @@ from typing import Any
 from django_pgqueue.db.connections import Database, QueueConnection, Row
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import UnknownJob
-from django_pgqueue.states import DEAD, FINISHED, Status
+from django_pgqueue.states import DEAD, SUCCEEDED, Status
 from django_pgqueue.stored_values import read_exactly
 
 LARGEST_ID = 2**63 - 1
@@ -19,37 +19,37 @@ class JobState:
     """The state of a job at one moment: the columns of ``find_job.sql`` in their order."""
 
     id: int
-    status: str  # a live job's; or ``dead``, or ``finished``, of which only ``reserved`` may be left
+    status: str  # a live job's; or ``dead``, or ``succeeded``, of which only ``reserved`` may be left
     queue: str
     task: str
     backend: str
     priority: int
     run_at: dt.datetime
     enqueued_at: dt.datetime
-    first_started_at: dt.datetime | None
-    started_at: dt.datetime | None
-    ended_at: dt.datetime | None  # when it finished or died
+    started_at: dt.datetime | None  # of its first attempt
+    last_attempted_at: dt.datetime | None  # when the latest attempt was claimed
+    ended_at: dt.datetime | None  # when it succeeded or died
     worker_id: int | None  # of the last attempt; of a live job None unless it runs
     attempts: int
     lost: int
     reason: str | None  # why it is dead
     args: Any = field(repr=False)
     kwargs: Any = field(repr=False)
-    result: Any = field(repr=False)  # what its task returned; None where it has not finished, or this is not kept
+    result: Any = field(repr=False)  # what its task returned; None where it has not succeeded, or this is not kept
     errors: list[Any] = field(repr=False)
     metadata: Any = field(repr=False)
     progress: Any
-    keeps_result: bool  # it has finished, and the result is kept
+    keeps_result: bool  # it has succeeded, and the result is kept
 
     @property
-    def has_finished(self) -> bool:
+    def succeeded(self) -> bool:
         """Whether it has succeeded."""
-        return self.status in (FINISHED, Status.RESERVED)
+        return self.status in (SUCCEEDED, Status.RESERVED)
 
     @property
-    def has_ended(self) -> bool:
-        """Whether it has finished or died."""
-        return self.status == DEAD or self.has_finished
+    def is_finished(self) -> bool:
+        """Whether it has ended, either way: it has succeeded or died."""
+        return self.status == DEAD or self.succeeded
 
 
 def find(database: Database, job_id: int) -> JobState:
@@ -74,7 +74,7 @@ def may_be(job_id: int) -> bool:
 
 def unknown(job_id: int) -> UnknownJob:
     return UnknownJob(
-        f"There is no job {job_id}: it was never committed, or nothing is kept of it any more. What has finished is "
+        f"There is no job {job_id}: it was never committed, or nothing is kept of it any more. What has succeeded is "
         "kept for RETENTION_DAYS; jobs of tasks with keep=False are not."
     )
 

@@ -73,13 +73,13 @@ class Source(StrEnum):
 
     LIVE = "live"
     DEAD = "dead"
-    FINISHED = "finished"
+    SUCCEEDED = "succeeded"
 
 
-STATEMENTS = {Source.LIVE: "search_live", Source.DEAD: "search_dead", Source.FINISHED: "search_finished"}
+STATEMENTS = {Source.LIVE: "search_live", Source.DEAD: "search_dead", Source.SUCCEEDED: "search_succeeded"}
 """One for each table: a statement locks all that it names against ALTER and DROP, whether it reads them or not."""
 
-MISSING = {Source.LIVE: ("cause", "day"), Source.DEAD: ("day",), Source.FINISHED: ("cause", "unique_key")}
+MISSING = {Source.LIVE: ("cause", "day"), Source.DEAD: ("day",), Source.SUCCEEDED: ("cause", "unique_key")}
 """Parts of a filter that a table does not have."""
 
 LISTS = frozenset({"queues", "tasks", "kinds"})  # parts of a filter that are several texts
@@ -91,14 +91,14 @@ class Filter:
 
     queues: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = ()  # statuses of live jobs, reasons of dead ones; finished ones have none
-    older_than_seconds: float | None = None  # 0 or more since it was enqueued, died or finished
+    kinds: tuple[str, ...] = ()  # statuses of live jobs, reasons of dead ones; succeeded ones have none
+    older_than_seconds: float | None = None  # 0 or more since it was enqueued, died or succeeded
     error: str | None = None  # of the last entry of the history: a class, with its module or without
-    before: dt.datetime | None = None  # it was enqueued, died or finished at this instant or earlier
+    before: dt.datetime | None = None  # it was enqueued, died or succeeded at this instant or earlier
     task_prefix: str | None = None
     cause: int | None = None  # of dead jobs: the number of what they died of, by ``models.ErrorGroup``
     unique_key: str | None = None  # of dead jobs, and of the live one that holds it
-    day: str | None = None  # in UTC on which it finished, as ``2031-05-01``
+    day: str | None = None  # in UTC on which it succeeded, as ``2031-05-01``
     argument: str | None = None  # an argument that may be seen is this text, or the number or word of JSON it spells
     argument_name: str | None = None  # None: any
 

@@ -206,7 +206,7 @@ class WaiterLoop:
                 self._ended.discard(job_id)
                 if state is None:
                     self._leave(job_id, unknown(job_id))
-                elif state.has_ended:
+                elif state.is_finished:
                     self._leave(job_id, state)
                 elif job_id in self._jobs:  # it was retried meanwhile
                     self._look_again(job_id, is_noted=False)

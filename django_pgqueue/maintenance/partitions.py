@@ -1,4 +1,4 @@
-"""Make one partition of finished_jobs for each UTC day ahead; drop it when it is older than the retention.
+"""Make one partition of succeeded_jobs for each UTC day ahead; drop it when it is older than the retention.
 
 Any worker does it, several at once if it happens so: the second finds it done. No lock is waited for longer than
 100 ms, and nothing is drained: a day whose rows lie in the default partition already gets no partition of its own, and
@@ -20,7 +20,7 @@ from django_pgqueue.db.queries import statement
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-PARENT = "pgqueue_finished_jobs"
+PARENT = "pgqueue_succeeded_jobs"
 DAYS_AHEAD = 7
 LIMITS = sql.SQL("SELECT set_config('lock_timeout', '100ms', true), set_config('statement_timeout', {}, true)")
 
@@ -32,7 +32,7 @@ class Partition(NamedTuple):
     name: str
     is_default: bool
     begins_at: dt.datetime | None
-    ends_at: dt.datetime | None  # its rows have finished before that; None: the default one, or one without an end
+    ends_at: dt.datetime | None  # its rows have succeeded before that; None: the default one, or one without an end
 
     def holds(self, instant: dt.datetime) -> bool:
         begins_at, ends_at = self.begins_at, self.ends_at

@@ -3,7 +3,7 @@
 A whole day of history goes with its partition, see ``partitions``. The pruner deletes rows among others that stay, and
 those in the default partition.
 
-The time of a finished job is in its row: the ack makes ``prune_at`` of ``keep_seconds``, which enqueueing has stored.
+The time of a succeeded job is in its row: the ack makes ``prune_at`` of ``keep_seconds``, which enqueueing has stored.
 So any worker can tell, also one that does not know the task, and one call may say it otherwise than its task. Rows
 without a time, as almost all, have no entry in the index, which holds only what will be pruned, in that order.
 """
@@ -36,7 +36,7 @@ SPELL_SECONDS = 0.5
 class Prunable(NamedTuple):
     """Kinds of rows to prune; the columns of ``prunable.sql``."""
 
-    timed: bool  # finished jobs with a time of their own, which is over
+    timed: bool  # succeeded jobs with a time of their own, which is over
     dead: bool  # jobs that have been dead for too long
     default: bool  # rows in the default partition, of whatever age
     stats: bool  # counts that are too old
@@ -95,7 +95,7 @@ def prune_default(database: Database, *, retention_days: int, page: int) -> Prun
 
 
 class Pruner:
-    """Prunes finished jobs whose own time is over, jobs dead for too long, the default partition, and old counts.
+    """Prunes succeeded jobs whose own time is over, jobs dead for too long, the default partition, and old counts.
 
     Args:
         database: a connection of a role that may remove them.
@@ -123,11 +123,11 @@ class Pruner:
         dead_days, stats_days = conf.dead_retention_days, conf.stats_days
         there, pruned = look(self._database, dead_days=dead_days, stats_days=stats_days), PruneResult()
         if there.timed:
-            pruned.timed = self._in_slices("finished jobs", "prune_timed")
+            pruned.timed = self._in_slices("succeeded jobs", "prune_timed")
         if there.dead:
             pruned.dead = self._in_slices("dead jobs", "prune_dead", days=dead_days)
         if there.default and time.monotonic() >= self._default_at:
-            pruned.default = self._spell("finished jobs of the default partition", self._prune_stretch)
+            pruned.default = self._spell("succeeded jobs of the default partition", self._prune_stretch)
         if there.stats:
             pruned.stats = self._in_slices("rows of counts", "prune_stats", days=stats_days)
         if there.bulk_actions:

@@ -85,7 +85,7 @@ class Migration(QueueMigration):
                     "concurrency_slot",
                     models.SmallIntegerField(null=True, help_text="1 to the limit, once it is admitted."),
                 ),
-                ("keep", models.BooleanField(db_default=True, help_text="Keep in finished jobs after success.")),
+                ("keep", models.BooleanField(db_default=True, help_text="Keep in succeeded jobs after success.")),
                 (
                     "status",
                     models.TextField("status", choices=[(status, status) for status in STATUSES], db_default="queued"),
@@ -122,7 +122,7 @@ class Migration(QueueMigration):
                 ),
                 (
                     "keep_seconds",
-                    models.IntegerField(null=True, help_text="For how long; empty: as long as any finished job."),
+                    models.IntegerField(null=True, help_text="For how long; empty: as long as any succeeded job."),
                 ),
             ],
             options={
@@ -288,7 +288,7 @@ class Migration(QueueMigration):
                         null=True, help_text="Maximum number of jobs of the key that run at once."
                     ),
                 ),
-                ("keep", models.BooleanField(db_default=True, help_text="Keep in finished jobs after success.")),
+                ("keep", models.BooleanField(db_default=True, help_text="Keep in succeeded jobs after success.")),
                 (
                     "reason",
                     models.TextField("reason", choices=[(reason, reason.replace("_", " ")) for reason in REASONS]),
@@ -319,7 +319,7 @@ class Migration(QueueMigration):
                 ),
                 (
                     "keep_seconds",
-                    models.IntegerField(null=True, help_text="For how long; empty: as long as any finished job."),
+                    models.IntegerField(null=True, help_text="For how long; empty: as long as any succeeded job."),
                 ),
                 (
                     "cause",
@@ -358,10 +358,10 @@ class Migration(QueueMigration):
         migrations.SeparateDatabaseAndState(
             state_operations=[
                 migrations.CreateModel(
-                    name="FinishedJob",
+                    name="SucceededJob",
                     fields=[
                         ("id", models.BigIntegerField(primary_key=True, serialize=False)),
-                        ("finished_at", models.DateTimeField("finished at", db_default=NOW)),
+                        ("succeeded_at", models.DateTimeField("succeeded at", db_default=NOW)),
                         ("enqueued_at", models.DateTimeField("enqueued at")),
                         ("run_at", models.DateTimeField()),
                         ("first_started_at", models.DateTimeField()),
@@ -391,27 +391,27 @@ class Migration(QueueMigration):
                         ),
                     ],
                     options={
-                        "db_table": "pgqueue_finished_jobs",
-                        "verbose_name": "finished job",
-                        "verbose_name_plural": "finished jobs",
+                        "db_table": "pgqueue_succeeded_jobs",
+                        "verbose_name": "succeeded job",
+                        "verbose_name_plural": "succeeded jobs",
                     },
                 ),
             ],
             database_operations=[
-                RunFile("create_finished_jobs", reverse_sql="DROP TABLE pgqueue_finished_jobs"),
+                RunFile("create_succeeded_jobs", reverse_sql="DROP TABLE pgqueue_succeeded_jobs"),
             ],
         ),
         migrations.AddIndex(
-            model_name="finishedjob",
+            model_name="succeededjob",
             index=models.Index(
-                fields=["prune_at"], name="pgqueue_finished_jobs_prune", condition=models.Q(prune_at__isnull=False)
+                fields=["prune_at"], name="pgqueue_succeeded_prune", condition=models.Q(prune_at__isnull=False)
             ),
         ),
         migrations.AddIndex(
-            model_name="finishedjob",
+            model_name="succeededjob",
             index=models.Index(
                 fields=["schedule_id", "-id"],
-                name="pgqueue_finished_jobs_schedule",
+                name="pgqueue_succeeded_schedule",
                 condition=models.Q(schedule_id__isnull=False),
             ),
         ),
@@ -688,7 +688,7 @@ class Migration(QueueMigration):
                 ("expected", models.BigIntegerField(null=True, help_text="How many matched when it was asked for.")),
                 ("rate", models.FloatField("rate", null=True, help_text="Jobs a second; empty: as fast as it goes.")),
                 ("action", models.TextField("action")),
-                ("source", models.TextField(help_text="Which table: live, dead or finished.")),
+                ("source", models.TextField(help_text="Which table: live, dead or succeeded.")),
                 ("by", models.TextField("by")),
                 ("stopped_by", models.TextField("stopped by", db_default="")),
                 ("last_error", models.TextField("last error", db_default="")),

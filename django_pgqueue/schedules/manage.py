@@ -97,11 +97,11 @@ def restore(names: Iterable[str], *, by: By = "", database: str | None = None) -
 class LastJob(NamedTuple):
     """Outcome of the latest job of a schedule."""
 
-    status: str  # a status of a live job; or retrying, dead, finished, gone
+    status: str  # a status of a live job; or retrying, dead, succeeded, gone
     reason: str = ""  # dead
 
 
-GONE = LastJob("gone")  # finished or removed, and nothing was kept of it
+GONE = LastJob("gone")  # succeeded or removed, and nothing was kept of it
 
 
 def last_jobs(database: Database, ids: Iterable[int]) -> dict[int, LastJob]:

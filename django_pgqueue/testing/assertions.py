@@ -12,7 +12,7 @@ from django_pgqueue import registry
 from django_pgqueue.conf import conf
 from django_pgqueue.db.notify import Notification
 from django_pgqueue.jobs.redaction import scrubber, shown
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.states import Status
 from django_pgqueue.stored_values import aware
 from django_pgqueue.testing.connection import is_broken
@@ -274,9 +274,9 @@ def _already_run(alias: str, expected: Expected) -> list[str]:
     if expected.task is None:
         return []
     names = names_of(expected.task)
-    finished = FinishedJob.objects.using(alias).filter(task__in=names).count()
+    succeeded = SucceededJob.objects.using(alias).filter(task__in=names).count()
     dead = DeadJob.objects.using(alias).filter(task__in=names).count()
-    words = [f"{number} {word}" for number, word in ((finished, "finished"), (dead, "dead")) if number]
+    words = [f"{number} {word}" for number, word in ((succeeded, "succeeded"), (dead, "dead")) if number]
     return [f"Of this task are not to run any more: {' and '.join(words)}."] if words else []
 
 

@@ -10,7 +10,7 @@ from demo.customers import CLOSED, Visit
 from demo.mailbox import received
 from demo.models import Parcel
 from demo.report import Figure
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 
 
 class Scene:
@@ -29,7 +29,7 @@ class Scene:
 
     def progress(self) -> str:
         return (
-            f"{self._jobs(FinishedJob).count()} jobs succeeded, {self._jobs(DeadJob).count()} dead, "
+            f"{self._jobs(SucceededJob).count()} jobs succeeded, {self._jobs(DeadJob).count()} dead, "
             f"{self._jobs(Job).count()} to go"
         )
 
@@ -43,7 +43,7 @@ class Scene:
             for number in orders.filter(reference__in=delivered).values_list("pk", flat=True)
             if Parcel(order=number).meets_a_busy_courier
         ]
-        finished, dead = self._jobs(FinishedJob), self._jobs(DeadJob)
+        succeeded, dead = self._jobs(SucceededJob), self._jobs(DeadJob)
         return [
             Figure("orders saved", len(visit.references), len(numbers)),
             Figure("receipts received by the mail server", len(visit.references), receipts(visit)),
@@ -54,7 +54,7 @@ class Scene:
                 Parcel.objects.filter(order__in=numbers).exclude(accepted_at=None).count(),
             ),
             Figure("thumbnails written", visit.photos, self._thumbnails()),
-            Figure("jobs retried, then succeeded", len(busy), finished.filter(attempts__gt=1).count()),
+            Figure("jobs retried, then succeeded", len(busy), succeeded.filter(attempts__gt=1).count()),
             Figure(
                 "dead: the courier kept refusing",
                 len(visit.references) - len(delivered),
@@ -69,7 +69,7 @@ class Scene:
             Figure(
                 "jobs in all",
                 3 * len(visit.references) + visit.photos + visit.torn,
-                finished.count() + dead.count() + self._jobs(Job).count(),
+                succeeded.count() + dead.count() + self._jobs(Job).count(),
             ),
         ]
 

@@ -6,16 +6,16 @@ from django.utils import timezone
 
 from django_pgqueue.admin import keyset
 from django_pgqueue.admin.job_tables import JobsAdmin
-from django_pgqueue.models import FinishedJob, Queue, Worker
+from django_pgqueue.models import Queue, SucceededJob, Worker
 from tests.support.admin_jobs import HOUR
 from tests.support.admin_queues import ODD
-from tests.support.job_lists import finished
+from tests.support.job_lists import succeeded
 from tests.support.staff import user_with
 
 
 @pytest.fixture
 def viewer(db) -> Client:
-    return user_with("view_job", "view_deadjob", "view_finishedjob")
+    return user_with("view_job", "view_deadjob", "view_succeededjob")
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def short(monkeypatch) -> None:
 
 @pytest.fixture
 def many(sql) -> None:
-    """Make 30 jobs of each status, as many dead and finished ones, with ties in each order."""
+    """Make 30 jobs of each status, as many dead and succeeded ones, with ties in each order."""
     sql(
         "INSERT INTO pgqueue_jobs (task, queue, status, run_at, priority, lease_token, worker_id, concurrency_key, "
         "concurrency_limit, concurrency_slot) SELECT 'shop.task_' || n % 3, 'q' || n % 2, kind, "
@@ -46,8 +46,8 @@ def many(sql) -> None:
         "'shop.task_' || n % 3, 'q' || n % 2, CASE WHEN n % 10 = 0 THEN 'killed' ELSE 'lost' END, "
         "'2031-01-01T00:00Z'::timestamptz + n % 4 * interval '1 ms', now(), now() FROM generate_series(1, 100) AS n"
     )
-    FinishedJob.objects.bulk_create(
-        [finished(number, task=f"shop.task_{number % 3}", queue=f"q{number % 2}") for number in range(1, 101)]
+    SucceededJob.objects.bulk_create(
+        [succeeded(number, task=f"shop.task_{number % 3}", queue=f"q{number % 2}") for number in range(1, 101)]
     )
 
 

@@ -15,8 +15,8 @@ from django.utils.http import urlencode
 import tests.app.tasks as app
 from django_pgqueue.admin import changelist, keyset
 from django_pgqueue.insights.bounded import bounded
-from django_pgqueue.models import DeadJob, FinishedJob, Job
-from tests.support.admin_jobs import DEAD, FINISHED, JOBS, dead, queued
+from django_pgqueue.models import DeadJob, Job, SucceededJob
+from tests.support.admin_jobs import DEAD, JOBS, SUCCEEDED, dead, queued
 from tests.support.job_lists import ids, listed, walk
 
 pytestmark = pytest.mark.django_db
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def big(sql):
-    """50,000 jobs and as many dead and finished ones, on a few queues and tasks."""
+    """50,000 jobs and as many dead and succeeded ones, on a few queues and tasks."""
     now = "statement_timestamp()"
     sql(
         "INSERT INTO pgqueue_jobs (task, queue, priority, status, run_at, lease_token, worker_id) "
@@ -39,12 +39,12 @@ def big(sql):
         f"{now} - n * 7919 % 50000 * interval '1 second', {now}, {now} FROM generate_series(1, 50000) AS n"
     )
     sql(
-        "INSERT INTO pgqueue_finished_jobs (id, task, queue, finished_at, enqueued_at, run_at, first_started_at, "
+        "INSERT INTO pgqueue_succeeded_jobs (id, task, queue, succeeded_at, enqueued_at, run_at, first_started_at, "
         "started_at, worker_id, run_seconds, priority, attempts, lost, backend, args, kwargs, metadata, errors) "
         f"SELECT n, 'shop.task_' || n % 7, 'queue_' || n % 5, {now} + n % 3 * interval '1 day', {now}, {now}, {now}, "
         f"{now}, 1, 0.5, 0, 1, 0, '', '[]', '{{}}', '{{}}', '[]' FROM generate_series(1, 50000) AS n"
     )
-    for table in ("pgqueue_jobs", "pgqueue_dead_jobs", "pgqueue_finished_jobs"):
+    for table in ("pgqueue_jobs", "pgqueue_dead_jobs", "pgqueue_succeeded_jobs"):
         sql(f"ANALYZE {table}")
 
 
@@ -88,12 +88,12 @@ LISTS = [
     f"{DEAD}?q=arg:none",
     f"{DEAD}?q=shop.task",
     f"{DEAD}?q=shop.task_3",
-    FINISHED,
-    f"{FINISHED}?before=last",
-    f"{FINISHED}?queue=queue_1",
-    f"{FINISHED}?q=25000",
-    f"{FINISHED}?q=shop.task_3",
-    f"{FINISHED}?q=arg:none",
+    SUCCEEDED,
+    f"{SUCCEEDED}?before=last",
+    f"{SUCCEEDED}?queue=queue_1",
+    f"{SUCCEEDED}?q=25000",
+    f"{SUCCEEDED}?q=shop.task_3",
+    f"{SUCCEEDED}?q=arg:none",
 ]
 
 
@@ -160,8 +160,8 @@ def rows_read(node: dict) -> float:
 
 
 def count_is_capped_and_says_so(viewer: Client) -> None:
-    for url in (JOBS, DEAD, FINISHED):
-        assert re.search(r"<span>10,000\+ (dead |finished )?jobs</span>", viewer.get(url).content.decode())
+    for url in (JOBS, DEAD, SUCCEEDED):
+        assert re.search(r"<span>10,000\+ (dead |succeeded )?jobs</span>", viewer.get(url).content.decode())
     assert "<span>50 jobs</span>" in viewer.get(f"{JOBS}?status=running").content.decode()
 
 
@@ -194,17 +194,17 @@ def test_choices_of_filters_are_few(sql):
 
 
 def test_links_are_there_where_there_are_pages(viewer, many, short):
-    first = listed(viewer, FINISHED)
+    first = listed(viewer, SUCCEEDED)
     assert set(first.links) == {"next", "last"}
-    middle = listed(viewer, FINISHED + first.links["next"])
+    middle = listed(viewer, SUCCEEDED + first.links["next"])
     assert set(middle.links) == {"first", "previous", "next", "last"}
-    assert set(listed(viewer, FINISHED + first.links["last"]).links) == {"first", "previous"}
-    assert ids(viewer, FINISHED + middle.links["previous"]) == ids(viewer, FINISHED + middle.links["first"])
-    page = viewer.get(FINISHED).content.decode()
+    assert set(listed(viewer, SUCCEEDED + first.links["last"]).links) == {"first", "previous"}
+    assert ids(viewer, SUCCEEDED + middle.links["previous"]) == ids(viewer, SUCCEEDED + middle.links["first"])
+    page = viewer.get(SUCCEEDED).content.decode()
     assert '<nav class="paginator pgqueue-pages" aria-label="Pages">' in page
     assert 'rel="next">Next</a>' in page
-    FinishedJob.objects.filter(pk__gt=7).delete()
-    assert listed(viewer, FINISHED).links == {}
+    SucceededJob.objects.filter(pk__gt=7).delete()
+    assert listed(viewer, SUCCEEDED).links == {}
 
 
 def test_filters_lead_to_a_first_page_and_search_keeps_them(viewer, many, short):
@@ -215,7 +215,7 @@ def test_filters_lead_to_a_first_page_and_search_keeps_them(viewer, many, short)
 
 
 def test_what_no_index_finds_is_looked_for_in_a_window(viewer, many, short):
-    url = f"{FINISHED}?q=shop.task_1"
+    url = f"{SUCCEEDED}?q=shop.task_1"
     seen = []
     for first, last, rest in ((100, 61, True), (60, 21, True), (20, 1, False)):
         found = [job_id for page in walk(viewer, url, "next") for job_id in page]
@@ -225,7 +225,7 @@ def test_what_no_index_finds_is_looked_for_in_a_window(viewer, many, short):
             f"Searched the jobs {first} to {last}." if rest else f"Searched the jobs from {first} to the end."
         )
         assert bool(cl.further) is rest
-        url = FINISHED + cl.further
+        url = SUCCEEDED + cl.further
         seen += found
     assert len(seen) == 34
 
@@ -240,14 +240,14 @@ def test_window_of_dead_jobs_goes_back_in_time(viewer, many, short):
 
 
 def test_window_that_has_nothing_says_so(viewer, many, short):
-    FinishedJob.objects.filter(pk__gt=20).update(task="other")
-    page = viewer.get(f"{FINISHED}?q=shop").content.decode()
+    SucceededJob.objects.filter(pk__gt=20).update(task="other")
+    page = viewer.get(f"{SUCCEEDED}?q=shop").content.decode()
     for words in ("No matches here.", "Searched the jobs 100 to 61.", "Search older jobs"):
         assert words in page
 
 
 def test_empty_lists_say_so(viewer):
-    for url, rows in ((JOBS, "jobs"), (DEAD, "dead jobs"), (FINISHED, "finished jobs")):
+    for url, rows in ((JOBS, "jobs"), (DEAD, "dead jobs"), (SUCCEEDED, "succeeded jobs")):
         assert f"There are no {rows}." in viewer.get(url).content.decode()
         assert f"No {rows} match." in viewer.get(f"{url}?q=shop").content.decode()
 
@@ -259,5 +259,5 @@ def test_window_of_ids_that_look_like_days_is_told_by_its_ids(viewer, short):
 
 
 def test_query_is_kept_in_links_to_pages(viewer, many, short):
-    link = listed(viewer, f"{FINISHED}?q=shop.task&queue=q1").links["next"]
+    link = listed(viewer, f"{SUCCEEDED}?q=shop.task&queue=q1").links["next"]
     assert set(parse_qs(urlsplit(link).query)) == {"q", "queue", "after"}

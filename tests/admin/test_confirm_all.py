@@ -16,7 +16,7 @@ from django_pgqueue.jobs.search import Filter, Source
 from django_pgqueue.maintenance.bulk_runner import carry_on
 from django_pgqueue.models import BulkAction, DeadJob, Job
 from tests.support.admin_bulk_actions import BULK_ACTIONS, STAFF, VIEWER, bury, text_of
-from tests.support.admin_jobs import DEAD, FINISHED, JOBS
+from tests.support.admin_jobs import DEAD, JOBS, SUCCEEDED
 from tests.support.staff import messages_of, user_with
 
 pytestmark = pytest.mark.django_db
@@ -178,7 +178,7 @@ def test_forged_posts_without_the_right_begin_and_stop_nothing(viewer):
     app.noop.enqueue_many([(), ()])
     bulk_action_id = begin(actions.PURGE, Filter(), by="bob")
     for action in actions.ACTIONS:
-        url = {Source.LIVE: JOBS, Source.DEAD: DEAD, Source.FINISHED: FINISHED}[action.source]
+        url = {Source.LIVE: JOBS, Source.DEAD: DEAD, Source.SUCCEEDED: SUCCEEDED}[action.source]
         params = {"rate": "", "queue": "x", "priority": 1}
         assert viewer.post(f"{url}{action.name}/matching/", params).status_code == 403
         assert viewer.get(f"{url}{action.name}/matching/").status_code == 403
@@ -193,7 +193,7 @@ def test_each_action_has_a_permission_of_its_own_for_all_too(action):
     url, view = {
         Source.LIVE: (JOBS, "view_job"),
         Source.DEAD: (DEAD, "view_deadjob"),
-        Source.FINISHED: (FINISHED, "view_finishedjob"),
+        Source.SUCCEEDED: (SUCCEEDED, "view_succeededjob"),
     }[action.source]
     others = {other.permission for other in actions.ACTIONS} - {action.permission}
     may, may_not = user_with(view, action.permission, name="ann"), user_with(view, *others, name="bob")

@@ -10,13 +10,13 @@ from django.utils.http import urlencode
 import tests.app.tasks as app
 from django_pgqueue.admin.job_tables import JobsAdmin
 from django_pgqueue.jobs.search import Filter, Source, pages
-from django_pgqueue.models import FinishedJob, Job
-from tests.support.admin_jobs import DEAD, FINISHED, JOBS, dead, queued, running, scheduled
+from django_pgqueue.models import Job, SucceededJob
+from tests.support.admin_jobs import DEAD, JOBS, SUCCEEDED, dead, queued, running, scheduled
 from tests.support.job_lists import finish, ids, listed
 
 pytestmark = pytest.mark.django_db
 
-SOURCES = {JOBS: Source.LIVE, DEAD: Source.DEAD, FINISHED: Source.FINISHED}
+SOURCES = {JOBS: Source.LIVE, DEAD: Source.DEAD, SUCCEEDED: Source.SUCCEEDED}
 
 
 def test_filters_narrow_the_lists(viewer):
@@ -73,7 +73,7 @@ def test_address_bar_reaches_no_other_column(viewer, query):
     assert viewer.get(f"{JOBS}?{query}").status_code == 400
 
 
-@pytest.mark.parametrize("query", [f"{JOBS}?status=x", f"{DEAD}?reason=x", f"{DEAD}?cause=x", f"{FINISHED}?day=x"])
+@pytest.mark.parametrize("query", [f"{JOBS}?status=x", f"{DEAD}?reason=x", f"{DEAD}?cause=x", f"{SUCCEEDED}?day=x"])
 def test_filter_that_cannot_be_is_dropped(viewer, query):
     assert viewer.get(query).status_code == 302
 
@@ -100,9 +100,9 @@ def test_reserved_of_unique_keys_are_shown_only_where_asked_for(viewer, many):
         f"{DEAD}?reason=killed&queue=q0&task=shop.task_1",
         f"{DEAD}?q=shop.task_2",
         f"{DEAD}?q=label%3Dnone",
-        FINISHED,
-        f"{FINISHED}?queue=q1&q=shop.task_1",
-        f"{FINISHED}?day=today",
+        SUCCEEDED,
+        f"{SUCCEEDED}?queue=q1&q=shop.task_1",
+        f"{SUCCEEDED}?day=today",
     ],
 )
 def test_filter_of_a_list_chooses_what_the_list_shows(viewer, many, monkeypatch, address):
@@ -129,8 +129,8 @@ def test_one_job_by_its_id_is_no_filter(viewer):
     assert cl.model_admin.chosen(RequestFactory().get(f"{JOBS}?q={job_id}")) is None
 
 
-def test_unique_key_is_no_filter_of_finished_jobs(viewer):
-    address = f"{FINISHED}?q=key:receipt:7"
+def test_unique_key_is_no_filter_of_succeeded_jobs(viewer):
+    address = f"{SUCCEEDED}?q=key:receipt:7"
     assert listed(viewer, address).model_admin.chosen(RequestFactory().get(address)) is None
 
 
@@ -143,8 +143,8 @@ def three():
 
     def make(url, args, kwargs, task="record"):
         name = f"tests.app.tasks.{task}"
-        if url == FINISHED:
-            return finish(len(FinishedJob.objects.all()) + 1, args=args, kwargs=kwargs, task=name)
+        if url == SUCCEEDED:
+            return finish(len(SucceededJob.objects.all()) + 1, args=args, kwargs=kwargs, task=name)
         if url == DEAD:
             return dead(args=args, kwargs=kwargs, task=name)
         return Job.objects.create(task=name, args=args, kwargs=kwargs).pk
@@ -152,7 +152,7 @@ def three():
     return make
 
 
-each_list = pytest.mark.parametrize("url", [JOBS, DEAD, FINISHED])
+each_list = pytest.mark.parametrize("url", [JOBS, DEAD, SUCCEEDED])
 
 
 @each_list
@@ -192,7 +192,7 @@ def test_unique_keys_are_searched(viewer):
     assert ids(viewer, DEAD, q="key: receipt:7") == [parked]
     Job.objects.update(status="reserved")
     assert ids(viewer, JOBS, q="key:receipt:7") == [live], "a reserved row has it too"
-    assert ids(viewer, JOBS, q="key:receipt") == ids(viewer, FINISHED, q="key:receipt:7") == []
+    assert ids(viewer, JOBS, q="key:receipt") == ids(viewer, SUCCEEDED, q="key:receipt:7") == []
 
 
 def test_job_that_has_started_and_given_up_its_key_is_not_acted_on_as_its_holder(viewer):
@@ -206,7 +206,7 @@ def test_job_that_has_started_and_given_up_its_key_is_not_acted_on_as_its_holder
 
 
 def test_prefixes_are_no_patterns(viewer, three):
-    for url in (JOBS, DEAD, FINISHED):
+    for url in (JOBS, DEAD, SUCCEEDED):
         job_id = three(url, [], {}, "a_b")
         three(url, [], {}, "axb")
         assert ids(viewer, url, q="tests.app.tasks.a_") == [job_id]

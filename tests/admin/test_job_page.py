@@ -1,4 +1,4 @@
-"""The page of one job, live, dead or finished: what it tells, where it leads, and that all it shows is text."""
+"""The page of one job, live, dead or succeeded: what it tells, where it leads, and that all it shows is text."""
 
 import datetime as dt
 import json
@@ -13,7 +13,7 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import queues
 from django_pgqueue.jobs import kill
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule, Worker
+from django_pgqueue.models import DeadJob, Job, Schedule, SucceededJob, Worker
 from django_pgqueue.states import EntryKind
 from tests.support.admin_jobs import JOBS, queued, running
 from tests.support.hostile import ADMIN, EVIL, must_be_text, page
@@ -21,7 +21,7 @@ from tests.support.schedules import make
 
 pytestmark = pytest.mark.django_db
 
-VIEW = ("view_job", "view_deadjob", "view_finishedjob", "view_queue", "view_schedule")
+VIEW = ("view_job", "view_deadjob", "view_succeededjob", "view_queue", "view_schedule")
 HOUR = dt.timedelta(hours=1)
 
 
@@ -243,7 +243,7 @@ def test_job_that_is_nowhere_leads_to_the_list_with_what_is_kept(viewer, job_id)
 def test_who_may_see_no_job_is_not_told_where_one_is():
     job_id = app.noop.enqueue().id
     client = client_with("view_queue")
-    for table in ("job", "deadjob", "finishedjob"):
+    for table in ("job", "deadjob", "succeededjob"):
         for name in ("change", "history", "delete"):
             assert client.get(f"{ADMIN}{table}/{job_id}/{name}/").status_code == 403
 
@@ -303,14 +303,14 @@ def test_whatever_a_known_task_was_given_is_shown_as_text(viewer):
 def test_result_of_a_finished_job_is_shown_without_secrets(viewer):
     now = timezone.now()
     values = {"attempts": 1, "priority": 0, "lost": 0, "backend": "", "kwargs": {}, "metadata": {}, "errors": []}
-    FinishedJob.objects.create(
+    SucceededJob.objects.create(
         id=4711, task="tests.app.tasks.record", queue="q", enqueued_at=now, run_at=now, first_started_at=now,
-        started_at=now, finished_at=now, worker_id=1, run_seconds=0.25, args=["x"],
+        started_at=now, succeeded_at=now, worker_id=1, run_seconds=0.25, args=["x"],
         result={"n": 12345678901234567890, "token": "sesame"}, **values,
     )  # fmt: skip
-    html = page(viewer, 4711, "finishedjob")
+    html = page(viewer, 4711, "succeededjob")
     assert "12345678901234567890" in html
     assert "sesame" not in html
     assert "Attempt 1 succeeded after 250 ms." in words(html)
     there = moved(viewer, 4711, "job")
-    assert there.redirect_chain == [(f"{ADMIN}finishedjob/4711/change/", 302)]
+    assert there.redirect_chain == [(f"{ADMIN}succeededjob/4711/change/", 302)]

@@ -7,7 +7,7 @@ import pytest
 from django.utils.http import urlencode
 
 from django_pgqueue.models import Job
-from tests.support.admin_jobs import DEAD, FINISHED, JOBS
+from tests.support.admin_jobs import DEAD, JOBS, SUCCEEDED
 from tests.support.job_lists import finish, ids, listed, walk
 
 pytestmark = pytest.mark.django_db
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
         f"{DEAD}?task=shop.task_1",
         f"{DEAD}?reason=lost",
         f"{DEAD}?q=shop.task_2",
-        FINISHED,
+        SUCCEEDED,
     ],
 )
 def test_pages_show_each_job_once_forth_and_back(viewer, many, short, url):
@@ -48,7 +48,7 @@ def test_lists_are_in_the_order_of_their_indexes(viewer, many):
     assert waiting == sorted(waiting, key=lambda key: (key[0], -key[1], *key[2:]))
     for url, *names in ((f"{JOBS}?status=scheduled", "run_at"), (f"{JOBS}?status=running", "worker_id")):
         assert keys(url, *names) == sorted(keys(url, *names))
-    for url, *names in ((JOBS, "id"), (DEAD, "died_at", "id"), (FINISHED, "id")):
+    for url, *names in ((JOBS, "id"), (DEAD, "died_at", "id"), (SUCCEEDED, "id")):
         assert keys(url, *names) == sorted(keys(url, *names), reverse=True)
 
 
@@ -63,9 +63,9 @@ def test_running_jobs_keep_their_places_when_they_are_written_to(viewer, many, s
 
 
 def test_jobs_that_come_in_do_not_shift_the_next_page(viewer, many, short):
-    first = listed(viewer, FINISHED)
+    first = listed(viewer, SUCCEEDED)
     finish(1000)
-    assert ids(viewer, FINISHED + first.links["next"]) == list(range(93, 86, -1))
+    assert ids(viewer, SUCCEEDED + first.links["next"]) == list(range(93, 86, -1))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_jobs_that_come_in_do_not_shift_the_next_page(viewer, many, short):
 )
 @pytest.mark.parametrize("name", ["after", "before", "below"])
 def test_address_that_says_no_page_shows_the_first_and_says_so(viewer, many, short, name, cursor):
-    response = viewer.get(f"{FINISHED}?{urlencode({name: cursor})}")
+    response = viewer.get(f"{SUCCEEDED}?{urlencode({name: cursor})}")
     assert [job.pk for job in response.context["cl"].result_list] == list(range(100, 93, -1))
     assert "The address does not say where that page begins." in response.content.decode()
 

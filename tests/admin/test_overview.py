@@ -10,7 +10,7 @@ import tests.app.tasks as app
 from django_pgqueue import queues
 from django_pgqueue.models import Queue, Stat
 from tests.support.schedules import make
-from tests.support.staff import FINISHED, user_with
+from tests.support.staff import SUCCEEDED, user_with
 from tests.support.waiting import eventually
 from tests.support.worker_rows import forget_counters, worker
 
@@ -77,7 +77,7 @@ def test_pages_are_shown_where_time_zones_are_off(admin_client, settings, sql):
     Queue.objects.create(name="mail")
     queues.pause("mail", by="eve", resume_at=dt.timedelta(hours=1))
     schedule = make("nightly", cron="30 2 * * *", next_at=dt.datetime(2020, 1, 1))
-    sql(FINISHED, schedule.pk, 1, 3)
+    sql(SUCCEEDED, schedule.pk, 1, 3)
     sql(
         "INSERT INTO pgqueue_stats (minute, queue, task, succeeded) "
         "VALUES (date_trunc('minute', now()) - interval '2 min', 'mail', 't', 5)"

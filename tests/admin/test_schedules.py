@@ -19,7 +19,7 @@ from django_pgqueue.schedules.enqueuer import fire_due
 from tests.support.admin_schedules import LIST, entered, page
 from tests.support.plans import nodes_of
 from tests.support.schedules import HOUR, RECORD, START, make
-from tests.support.staff import FINISHED, confirm, messages_of, tick, user_with
+from tests.support.staff import SUCCEEDED, confirm, messages_of, tick, user_with
 
 pytestmark = pytest.mark.django_db
 
@@ -61,12 +61,12 @@ def test_schedule_that_is_late_says_so(staff, seconds, is_late):
 
 @pytest.fixture
 def with_runs(sql) -> Schedule:
-    """A schedule with jobs that have finished, 1 to 30, one that is dead and one that is queued; others have more."""
+    """A schedule with jobs that have succeeded, 1 to 30, one that is dead and one that is queued; others have more."""
     schedule = make("a", last_job_id=app.noop.enqueue().id)
     Job.objects.update(id=1000)
     Schedule.objects.update(last_job_id=1000)
-    sql(FINISHED, schedule.pk, 1, 30)
-    sql(FINISHED, schedule.pk + 1, 500, 510)
+    sql(SUCCEEDED, schedule.pk, 1, 30)
+    sql(SUCCEEDED, schedule.pk + 1, 500, 510)
     error = [{"error": "<b>Bad", "message": "secret"}]
     DeadJob.objects.create(
         id=40, schedule_id=schedule.pk, run_at=START, enqueued_at=START, reason="exhausted", errors=error, task="t"

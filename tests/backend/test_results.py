@@ -14,7 +14,7 @@ from django_pgqueue.jobs import ack, kill, retry, waiter
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.dead_letter import expired_entry
 from django_pgqueue.maintenance.reaper import settle
-from django_pgqueue.models import FinishedJob, Job
+from django_pgqueue.models import Job, SucceededJob
 from django_pgqueue.records import Fate, Lease, Outcome
 from django_pgqueue.states import Reason
 from tests.support.contract import WORKER, work
@@ -140,7 +140,7 @@ def test_killed_and_expired_jobs_have_failed(queue, backend):
 def test_reserved_without_history_is_a_success(queue, backend):
     result = app.once.using(unique_for=600, keep=False).enqueue("a")
     work(queue)
-    assert (Job.objects.get().status, FinishedJob.objects.count()) == ("reserved", 0)
+    assert (Job.objects.get().status, SucceededJob.objects.count()) == ("reserved", 0)
     result.refresh()
     assert (result.status, result.return_value) == (TaskResultStatus.SUCCESSFUL, None)
 

@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django_pgqueue.bench import measure
 from django_pgqueue.bench.measure import ROUND_TRIPS, BareLoop
 from django_pgqueue.bench.report import QUEUE, BenchFailed
-from django_pgqueue.models import FinishedJob, Job
+from django_pgqueue.models import Job, SucceededJob
 from tests.support.benches import WHOLE, of_the_bench, real
 
 
@@ -82,7 +82,7 @@ def test_jobs_of_the_bench_alone_are_claimed_and_acked(make_loop, history):
     assert measured.ack_us_per_job > 0
     assert shares == pytest.approx([3 / 7, 6 / 7, 1])
     assert list(Job.objects.values_list("queue", "status")) == [("mail", "queued")] * 2
-    assert FinishedJob.objects.count() == (7 if history else 0)
+    assert SucceededJob.objects.count() == (7 if history else 0)
 
 
 def test_jobs_that_another_worker_took_are_missed(make_loop):

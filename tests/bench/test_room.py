@@ -12,7 +12,7 @@ import tests.app.tasks as app
 from django_pgqueue.bench import room, tasks
 from django_pgqueue.bench.report import QUEUE, Load
 from django_pgqueue.bench.room import BenchQueue, Seed, alone, check_others
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from tests.support.benches import everything, of_the_bench, real
 
 
@@ -29,7 +29,7 @@ def test_bench_refuses_to_start_beside_jobs_of_others():
 def test_with_yes_the_bench_leaves_the_rows_of_others_alone(few_pick_ups):
     app.noop.enqueue_many([()] * 5)
     app.noop.using(queue="other", run_at=dt.timedelta(hours=1)).enqueue()
-    FinishedJob.objects.create(
+    SucceededJob.objects.create(
         id=10**9,
         worker_id=1,
         run_seconds=0,

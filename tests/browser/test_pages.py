@@ -12,7 +12,7 @@ from django_pgqueue import queues
 from django_pgqueue.jobs.actions import MOVE, RETRY, kill
 from django_pgqueue.jobs.bulk_actions import begin
 from django_pgqueue.jobs.search import Filter
-from django_pgqueue.models import BulkAction, DeadJob, FinishedJob, Job, Schedule, Stat, Worker
+from django_pgqueue.models import BulkAction, DeadJob, Job, Schedule, Stat, SucceededJob, Worker
 from tests.browser.tab import DESKTOP, PHONE
 from tests.support.schedules import make
 from tests.support.worker_rows import worker
@@ -31,7 +31,7 @@ def life(live_server) -> None:
     kill([dead], by="eve")
     error = {"kind": "failed", "error": "ValueError", "message": "no luck", "traceback": "Traceback: x", "attempt": 1}
     DeadJob.objects.update(errors=[{**error, "at": "2026-01-02T03:04:05+00:00"}], reason="exhausted")
-    finished(queue="mail", task=app.record.name, args=["one"], result="recorded one")
+    succeeded(queue="mail", task=app.record.name, args=["one"], result="recorded one")
     make("hourly")
     begun = begin(RETRY, Filter(queues=("default",)), by="eve", rate=5, expected=20)
     BulkAction.objects.filter(pk=begun).update(
@@ -41,12 +41,12 @@ def life(live_server) -> None:
     Job.objects.create(task=app.record.name, status="running", lease_token=1, worker_id=holds)
 
 
-def finished(**values) -> FinishedJob:
+def succeeded(**values) -> SucceededJob:
     now = timezone.now()
-    times = dict.fromkeys(("finished_at", "enqueued_at", "run_at", "first_started_at", "started_at"), now)
+    times = dict.fromkeys(("succeeded_at", "enqueued_at", "run_at", "first_started_at", "started_at"), now)
     plain = {"worker_id": 1, "run_seconds": 1, "priority": 0, "attempts": 1, "lost": 0, "backend": ""}
     said = {"args": [], "kwargs": {}, "metadata": {}, "errors": []}
-    return FinishedJob.objects.create(id=2 * 10**9, **times, **plain, **{**said, **values})
+    return SucceededJob.objects.create(id=2 * 10**9, **times, **plain, **{**said, **values})
 
 
 def page_of(row) -> str:
@@ -61,8 +61,8 @@ PAGES = {
     "dead jobs": lambda: f"{APP}deadjob/",
     "dead job": lambda: page_of(DeadJob.objects.first()),
     "retry with changed arguments": lambda: page_of(DeadJob.objects.first()).replace("change", "retry"),
-    "finished jobs": lambda: f"{APP}finishedjob/",
-    "finished job": lambda: page_of(FinishedJob.objects.first()),
+    "succeeded jobs": lambda: f"{APP}succeededjob/",
+    "succeeded job": lambda: page_of(SucceededJob.objects.first()),
     "dead jobs by cause": lambda: f"{APP}deadjob/causes/",
     "queues": lambda: f"{APP}queue/",
     "queue": lambda: f"{APP}queue/mail/change/",
@@ -117,12 +117,12 @@ def busy(live_server) -> None:
     DeadJob.objects.update(errors=[error], reason="exhausted", attempts=10, died_at=now - dt.timedelta(hours=26))
     minute = now.replace(second=0, microsecond=0) - dt.timedelta(minutes=20)
     Stat.objects.create(minute=minute, queue="notifications", task=task, succeeded=1_160_000, failed=40_000)
-    finished(queue="notifications", task=task)
+    succeeded(queue="notifications", task=task)
     queues.limit("notifications", max_running=40, rate="600/m", burst=20)
     queues.pause("notifications", by="eve", reason="the mail server moves")
 
 
-@pytest.mark.parametrize("name", ["overview", "jobs", "dead jobs", "finished jobs", "queues", "workers"])
+@pytest.mark.parametrize("name", ["overview", "jobs", "dead jobs", "succeeded jobs", "queues", "workers"])
 def test_no_column_is_cut_off_on_a_small_laptop(busy, tab_of, superuser, name):
     page = tab_of(superuser).open(PAGES[name]())
     assert page.evaluate(CUT_OFF) == []
@@ -193,7 +193,7 @@ def evil(live_server) -> None:
     Job.objects.create(**said, **running)
     DeadJob.objects.create(**said, id=10**9, died_at=now, run_at=now, enqueued_at=now, reason="exhausted")
     kept = ("task", "queue", "args", "kwargs", "metadata", "progress", "errors")
-    finished(**{name: said[name] for name in kept}, result={MARKUP: MARKUP})
+    succeeded(**{name: said[name] for name in kept}, result={MARKUP: MARKUP})
     queues.pause(MARKUP, by=MARKUP, reason=MARKUP)
     make(MARKUP, last_error=MARKUP)
     Schedule.objects.update(task=MARKUP, args=[MARKUP], kwargs={MARKUP: MARKUP})
@@ -208,8 +208,8 @@ SHOWN = {
     "running job": lambda: page_of(Job.objects.get(status="running")),
     "dead jobs": lambda: f"{APP}deadjob/",
     "dead job": lambda: page_of(DeadJob.objects.first()),
-    "finished jobs": lambda: f"{APP}finishedjob/",
-    "finished job": lambda: page_of(FinishedJob.objects.first()),
+    "succeeded jobs": lambda: f"{APP}succeededjob/",
+    "succeeded job": lambda: page_of(SucceededJob.objects.first()),
     "workers": lambda: f"{APP}worker/",
     "dead jobs by cause": lambda: f"{APP}deadjob/causes/",
     "queues": lambda: f"{APP}queue/",

@@ -4,7 +4,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 
 import tests.app.tasks as app
-from django_pgqueue.models import BulkAction, DeadJob, FinishedJob, Job, Queue, Schedule
+from django_pgqueue.models import BulkAction, DeadJob, Job, Queue, Schedule, SucceededJob
 from tests.app.models import Mark
 from tests.browser.admin_actions import APP, choose, press
 from tests.support.waiting import eventually
@@ -102,7 +102,7 @@ def test_five_thousand_dead_jobs_are_retried_by_their_filter_and_watched(tab_of,
     tab.must_be_sound()
     bulk_action = BulkAction.objects.get()
     assert (bulk_action.done, bulk_action.by, DeadJob.objects.count()) == (5000, "zoe", 10)
-    eventually(lambda: FinishedJob.objects.count() == 5000)
+    eventually(lambda: SucceededJob.objects.count() == 5000)
 
 
 def test_dead_job_is_found_and_retried_with_changed_arguments(tab_of, superuser, expect, start_worker):
@@ -128,8 +128,8 @@ def test_dead_job_is_found_and_retried_with_changed_arguments(tab_of, superuser,
     tab.must_be_sound()
     press(page, "Yes, enqueue it")
     expect(page.get_by_text("which stays where it is")).to_be_visible()
-    finished = eventually(FinishedJob.objects.first)
-    assert (finished.parent_id, finished.args) == (dead_id, [1])
+    succeeded = eventually(SucceededJob.objects.first)
+    assert (succeeded.parent_id, succeeded.args) == (dead_id, [1])
     page = tab.open(f"{APP}deadjob/{dead_id}/change/")
-    expect(page.get_by_role("link", name=str(finished.pk)).first).to_be_visible()
+    expect(page.get_by_role("link", name=str(succeeded.pk)).first).to_be_visible()
     tab.must_be_sound()

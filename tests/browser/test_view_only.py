@@ -15,14 +15,14 @@ import tests.app.tasks as app
 from django_pgqueue.jobs.actions import KILL, kill
 from django_pgqueue.jobs.bulk_actions import begin
 from django_pgqueue.jobs.search import Filter
-from django_pgqueue.models import FinishedJob, Queue, Worker
+from django_pgqueue.models import Queue, SucceededJob, Worker
 from tests.browser.admin_actions import APP, actions
 from tests.support.schedules import make
 
 VIEWS = (
     "view_job",
     "view_deadjob",
-    "view_finishedjob",
+    "view_succeededjob",
     "view_queue",
     "view_schedule",
     "view_worker",
@@ -42,12 +42,12 @@ def rows(live_server) -> dict[str, str]:
     times = dict.fromkeys(("enqueued_at", "run_at", "first_started_at", "started_at"), now)
     plain = {"run_seconds": 1, "priority": 0, "attempts": 1, "lost": 0, "queue": "mail", "task": "x", "backend": ""}
     said = {"args": [], "kwargs": {}, "metadata": {}, "errors": [], "worker_id": 1}
-    finished = FinishedJob.objects.create(id=10**9, finished_at=now, **times, **plain, **said)
+    succeeded = SucceededJob.objects.create(id=10**9, succeeded_at=now, **times, **plain, **said)
     worker = Worker.objects.create(supervisor_id=1, lease_until=now + dt.timedelta(1), pid=1, concurrency=1, host="x")
     return {
         "job": job.id,
         "deadjob": dead.id,
-        "finishedjob": finished.pk,
+        "succeededjob": succeeded.pk,
         "queue": "mail",
         "schedule": make("hourly").pk,
         "worker": worker.pk,
@@ -145,5 +145,5 @@ def forged(tab, rows, sql) -> Iterator[str]:
 
 
 def everything(sql) -> list[str]:
-    tables = ("jobs", "dead_jobs", "finished_jobs", "queues", "schedules", "bulk_actions", "workers")
+    tables = ("jobs", "dead_jobs", "succeeded_jobs", "queues", "schedules", "bulk_actions", "workers")
     return [row for table in tables for (row,) in sql(f"SELECT {table}::text FROM pgqueue_{table} AS {table}")]

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 
 import tests.app.tasks as app
-from django_pgqueue.models import FinishedJob, Job, Worker
+from django_pgqueue.models import Job, SucceededJob, Worker
 from tests.browser.admin_actions import APP, choose, press
 from tests.support.waiting import eventually
 
@@ -45,7 +45,7 @@ def test_worker_is_watched_asked_to_stop_and_finishes_what_runs(tab_of, superuse
     assert Job.objects.get(pk=job_id).status == "running"
     file.touch()
     assert worker.wait() == 0
-    assert FinishedJob.objects.filter(pk=job_id).exists()
+    assert SucceededJob.objects.filter(pk=job_id).exists()
     page = tab.open(f"{APP}worker/")
     expect(page.get_by_text("0 worker processes are known.")).to_be_visible()
     assert set(LogEntry.objects.values_list("change_message", flat=True)) == {"Asked to stop."}

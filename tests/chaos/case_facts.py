@@ -49,7 +49,7 @@ class Outcome:
 
     job_id: int
     key: int
-    reason: str  # empty: finished
+    reason: str  # empty: succeeded
     at: int
     attempts: int
     expires_at: int
@@ -131,8 +131,8 @@ DOCUMENTS = (
     "FROM chaos_document WHERE version > 0"
 )
 OUTCOMES = """
-SELECT id, (args ->> 0)::bigint, '', (extract(epoch FROM finished_at) * 1e6)::bigint, attempts::integer, 0
-FROM pgqueue_finished_jobs WHERE queue IN ('search', 'reminders')
+SELECT id, (args ->> 0)::bigint, '', (extract(epoch FROM succeeded_at) * 1e6)::bigint, attempts::integer, 0
+FROM pgqueue_succeeded_jobs WHERE queue IN ('search', 'reminders')
 UNION ALL
 SELECT
     id, (args ->> 0)::bigint, reason, (extract(epoch FROM died_at) * 1e6)::bigint, attempts::integer,
@@ -143,7 +143,7 @@ SCHEDULES = """
 SELECT name, every_seconds, last_error, ARRAY(
     SELECT (extract(epoch FROM job.run_at) * 1e6)::bigint
     FROM (
-        SELECT run_at, schedule_id FROM pgqueue_finished_jobs
+        SELECT run_at, schedule_id FROM pgqueue_succeeded_jobs
         UNION ALL SELECT run_at, schedule_id FROM pgqueue_dead_jobs
         UNION ALL SELECT run_at, schedule_id FROM pgqueue_jobs
     ) AS job

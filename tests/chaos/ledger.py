@@ -30,14 +30,14 @@ class Job:
 
 @dataclass(slots=True)
 class Ending:
-    """One row of finished_jobs or dead_jobs: an outcome that the queue has accepted."""
+    """One row of succeeded_jobs or dead_jobs: an outcome that the queue has accepted."""
 
     key: int
     job_id: int
     attempts: int
     lost: int
     at: int
-    reason: str  # empty: finished
+    reason: str  # empty: succeeded
     errors: list[dict[str, Any]]  # without tracebacks
     claimed_at: int = 0  # for the last time
 
@@ -117,7 +117,7 @@ def gather(folder: Path, database: psycopg.Connection) -> Ledger:
     return Ledger(
         jobs={job.key: job for job in read_jobs(folder, _witnesses(database))},
         runs=list(read_runs(folder / "marks")),
-        endings=[Ending(*row) for name in ("finished_jobs", "dead_jobs") for row in _rows(database, ENDINGS[name])],
+        endings=[Ending(*row) for name in ("succeeded_jobs", "dead_jobs") for row in _rows(database, ENDINGS[name])],
         left=[Left(*row) for row in _rows(database, LEFT)],
         effects=Counter(dict(_rows(database, "SELECT key, count(*) FROM chaos_effect GROUP BY key"))),
         cases=gather_cases(folder, database),
@@ -167,9 +167,9 @@ KEYED = "queue IN ('default', 'emails', 'reports', 'stream')"
 """Jobs whose runs are compared one by one: each has a key of its own, as its first argument."""
 
 ENDINGS = {
-    "finished_jobs": (
-        "SELECT (args ->> 0)::bigint, id, attempts, lost, (extract(epoch FROM finished_at) * 1e6)::bigint, '', "
-        f"{HISTORY}, (extract(epoch FROM started_at) * 1e6)::bigint FROM pgqueue_finished_jobs WHERE {KEYED}"
+    "succeeded_jobs": (
+        "SELECT (args ->> 0)::bigint, id, attempts, lost, (extract(epoch FROM succeeded_at) * 1e6)::bigint, '', "
+        f"{HISTORY}, (extract(epoch FROM started_at) * 1e6)::bigint FROM pgqueue_succeeded_jobs WHERE {KEYED}"
     ),
     "dead_jobs": (
         "SELECT (args ->> 0)::bigint, id, attempts, lost, (extract(epoch FROM died_at) * 1e6)::bigint, reason, "

@@ -37,7 +37,7 @@ def _counts(ledger: Ledger, facts: Mapping[str, str]) -> Iterator[str]:
     yield from (_row(*fact) for fact in facts.items())
     yield _row("jobs", _told(Counter(job.fate for job in ledger.jobs.values())))
     yield _row("runs", _told(Counter(run.how or "cut off" for run in ledger.runs)))
-    yield _row("outcomes", _told(Counter(ending.reason or "finished" for ending in ledger.endings)))
+    yield _row("outcomes", _told(Counter(ending.reason or "succeeded" for ending in ledger.endings)))
     yield _row("jobs run again", f"{sum(len(runs) > 1 for runs in ledger.runs_of.values()):,}")
     yield _row("late starts", f"{excused_starts(ledger)}, in processes that had been frozen")
     yield _row("cases", ledger.cases.told())

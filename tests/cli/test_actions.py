@@ -13,7 +13,7 @@ from django_pgqueue.cli import actions
 from django_pgqueue.jobs.actions import ACTIONS, PRIORITY, QUEUE
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.search import Source
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from tests.support.jobs_command import Terminal, dead, finish, ids_of, jobs, refused
 from tests.support.many import enqueued_ids
 
@@ -36,8 +36,8 @@ def test_kill_says_what_became_of_each_job(queue):
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: f"{action.name} {action.source.name}")
 def test_each_action_is_a_subcommand_named_as_in_python(action):
     words = {QUEUE: ["--to", "new"], PRIORITY: [-5], None: []}[action.param]
-    finished = ["--finished"] if action.source is Source.FINISHED else []
-    assert jobs(action.name.replace("_", "-"), *words, *finished, "--all", "--dry-run") == "0 jobs match.\n"
+    succeeded = ["--succeeded"] if action.source is Source.SUCCEEDED else []
+    assert jobs(action.name.replace("_", "-"), *words, *succeeded, "--all", "--dry-run") == "0 jobs match.\n"
 
 
 @pytest.mark.parametrize("action", ["retry"])
@@ -66,13 +66,13 @@ def test_move_and_priority_by_filter_leave_what_runs_and_say_so(queue):
 
 
 def test_purge_takes_dead_jobs_or_finished_ones(sql):
-    parked, live, finished = dead(2), app.noop.enqueue().id, finish(sql)
+    parked, live, succeeded = dead(2), app.noop.enqueue().id, finish(sql)
     assert jobs("purge", parked[0]) == "Purged: 1.\n"
     assert jobs("purge", "--all", "--yes") == "Purged: 1.\n"
-    assert (ids_of(Job), ids_of(DeadJob), ids_of(FinishedJob)) == ([live], [], [finished])
-    assert jobs("purge", "--finished", "--older-than", "1h", "--yes") == "Nothing was changed.\n"
-    assert jobs("purge", "--finished", "--all", "--yes") == "Purged: 1.\n"
-    assert (ids_of(Job), ids_of(FinishedJob)) == ([live], [])
+    assert (ids_of(Job), ids_of(DeadJob), ids_of(SucceededJob)) == ([live], [], [succeeded])
+    assert jobs("purge", "--succeeded", "--older-than", "1h", "--yes") == "Nothing was changed.\n"
+    assert jobs("purge", "--succeeded", "--all", "--yes") == "Purged: 1.\n"
+    assert (ids_of(Job), ids_of(SucceededJob)) == ([live], [])
 
 
 @pytest.mark.parametrize(

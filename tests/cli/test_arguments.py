@@ -106,7 +106,7 @@ def test_limit_of_a_list_that_cannot_be_is_named(limit):
         (["kill", 2**63], f"no job has the id {2**63}: ids are 1 to"),
         (["kill", 10**30], f"no job has the id {10**30}: ids are 1 to"),
         (["kill", "--all", "--status", "dead"], "argument --status: invalid choice: 'dead'"),
-        (["purge", "--finished", "--reason", "lost"], "Finished jobs have no --reason"),
+        (["purge", "--succeeded", "--reason", "lost"], "Succeeded jobs have no --reason"),
         (["move", 1, "--to", ""], "queue is a name of 1 to 128 characters, not ''"),
         (["move", 1], "the following arguments are required: --to"),
         (["set-priority", "101", 1], "priority is a whole number from -100 to 100, not 101"),

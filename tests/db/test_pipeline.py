@@ -5,7 +5,7 @@ import pytest
 from django.db import DataError
 
 import tests.app.tasks as app
-from django_pgqueue.models import DeadJob, FinishedJob
+from django_pgqueue.models import DeadJob, SucceededJob
 from tests.support.consumers import cycle
 from tests.support.waiting import until_gone
 
@@ -25,7 +25,7 @@ def test_refused_outcome_is_found_without_pipelines_too(consumer, monkeypatch):
         consumer.slots.finish(result="no json" if number == 2 else "1")
     for _ in range(3):
         cycle(consumer)
-    assert (FinishedJob.objects.count(), DeadJob.objects.count(), consumer._backoff.failures) == (3, 1, 0)
+    assert (SucceededJob.objects.count(), DeadJob.objects.count(), consumer._backoff.failures) == (3, 1, 0)
 
 
 @pytest.mark.parametrize("begins", [False, True])
@@ -76,7 +76,7 @@ def test_transaction_that_fails_at_its_commit_is_tried_again(consumer, queue, la
         assert consumer._backoff.failures == failures
         if failures:
             until_gone(queue, session)  # which may say that it has failed before it gives the rows back
-    assert (FinishedJob.objects.count(), DeadJob.objects.count(), consumer._in_flight.held()) == (4, 0, 0)
+    assert (SucceededJob.objects.count(), DeadJob.objects.count(), consumer._in_flight.held()) == (4, 0, 0)
     assert "too late" in caplog.text or "the transaction failed at its commit" in caplog.text
     assert "pipeline mode" not in caplog.text
 

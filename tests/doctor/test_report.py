@@ -14,7 +14,7 @@ from django_pgqueue.doctor import Level, findings, tables
 from django_pgqueue.jobs.actions import KILL
 from django_pgqueue.jobs.bulk_actions import begin
 from django_pgqueue.jobs.search import Filter
-from django_pgqueue.models import FinishedJob, Schedule
+from django_pgqueue.models import Schedule, SucceededJob
 from django_pgqueue.version import VERSION
 from tests.support.doctor import (
     Fault,
@@ -49,7 +49,7 @@ def test_nothing_is_found_where_all_is_well(sql):
 def test_nothing_is_found_while_a_real_worker_works_and_it_is_missed_once_it_is_gone(start_worker, sql):
     real = start_worker(LEASE_SECONDS="3").wait_until_ready()
     app.noop.enqueue_many([()] * 20)
-    eventually(lambda: FinishedJob.objects.count() == 20)
+    eventually(lambda: SucceededJob.objects.count() == 20)
     eventually(lambda: nothing(sql))
     real.kill_group()
     app.noop.enqueue_many([()])
@@ -66,7 +66,7 @@ def test_look_that_the_database_refuses_is_a_finding_and_the_others_go_on(monkey
 def partition_of(days: int) -> str:
     with connection.cursor() as cursor:
         cursor.execute("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date + %s", [days])
-        return f"pgqueue_finished_jobs_{cursor.fetchone()[0]:%Y%m%d}"
+        return f"pgqueue_succeeded_jobs_{cursor.fetchone()[0]:%Y%m%d}"
 
 
 def drop_tomorrow(sql) -> None:

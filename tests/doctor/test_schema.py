@@ -55,7 +55,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "missing index of the admin": (
         "indexes-missing",
-        "DROP INDEX pgqueue_dead_jobs_cause; DROP INDEX pgqueue_finished_jobs_schedule",
+        "DROP INDEX pgqueue_dead_jobs_cause; DROP INDEX pgqueue_succeeded_schedule",
         cured_by_statements,
         0,
     ),
@@ -65,7 +65,7 @@ FAULTS: dict[str, Fault] = {
             "ALTER TABLE pgqueue_queue_heads DROP CONSTRAINT pgqueue_queue_heads_place; "
             "DROP INDEX pgqueue_jobs_unique; "
             "ALTER TABLE pgqueue_schedules DROP CONSTRAINT pgqueue_schedules_name_key; "
-            "ALTER TABLE pgqueue_finished_jobs DROP CONSTRAINT pgqueue_finished_jobs_pkey; "
+            "ALTER TABLE pgqueue_succeeded_jobs DROP CONSTRAINT pgqueue_succeeded_jobs_pkey; "
             "ALTER TABLE pgqueue_jobs DROP CONSTRAINT pgqueue_jobs_pkey"
         ),
         cured_by_statements,

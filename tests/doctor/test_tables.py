@@ -66,9 +66,9 @@ def test_dead_rows_are_found_once_there_are_many(sql, monkeypatch):
 def test_days_without_a_partition_are_named(sql):
     [(today,)] = sql("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date")
     assert not found("partitions-missing")
-    sql(f"DROP TABLE IF EXISTS pgqueue_finished_jobs_{today + dt.timedelta(7):%Y%m%d}")  # made before midnight?
+    sql(f"DROP TABLE IF EXISTS pgqueue_succeeded_jobs_{today + dt.timedelta(7):%Y%m%d}")  # made before midnight?
     assert not found("partitions-missing")
-    sql(f"DROP TABLE pgqueue_finished_jobs_{today + dt.timedelta(1):%Y%m%d}")
+    sql(f"DROP TABLE pgqueue_succeeded_jobs_{today + dt.timedelta(1):%Y%m%d}")
     assert str(today + dt.timedelta(1)) in only("partitions-missing").what
 
 
@@ -77,7 +77,7 @@ def test_rows_in_the_default_partition_are_found(sql):
     forget_others(sql)
     assert not found("default-partition")
     sql(
-        "INSERT INTO pgqueue_finished_jobs (id, finished_at, enqueued_at, run_at, first_started_at, started_at, "
+        "INSERT INTO pgqueue_succeeded_jobs (id, succeeded_at, enqueued_at, run_at, first_started_at, started_at, "
         "worker_id, run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, metadata, errors) "
         "VALUES (1, '2001-01-01', now(), now(), now(), now(), 0, 1, 0, 1, 0, 'q', 't', '', '[]', '{}', '{}', '[]')"
     )
@@ -138,13 +138,13 @@ def test_dead_rows_are_found_until_a_vacuum(sql, monkeypatch):
 @pytest.mark.usefixtures("living")
 def test_rows_in_the_default_partition_are_found_until_they_are_gone(sql):
     sql(
-        "INSERT INTO pgqueue_finished_jobs (id, finished_at, enqueued_at, run_at, first_started_at, started_at, "
+        "INSERT INTO pgqueue_succeeded_jobs (id, succeeded_at, enqueued_at, run_at, first_started_at, started_at, "
         "worker_id, run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, metadata, errors) "
         "VALUES (1, '2001-01-01', now(), now(), now(), now(), 0, 1, 0, 1, 0, 'q', 't', '', '[]', '{}', '{}', '[]')"
     )
     sql("SELECT pg_stat_force_next_flush()")
     assert "default-partition" in diagnosis()[0]
-    sql("DELETE FROM pgqueue_finished_jobs")
+    sql("DELETE FROM pgqueue_succeeded_jobs")
     eventually(lambda: is_healthy(sql))
 
 

@@ -61,7 +61,7 @@ def test_running_job_tells_of_its_worker_and_its_lease(worker, queue):
 def test_held_job_says_what_it_holds_until_when():
     reserved = Job.objects.create(task="x", status="reserved", unique_key="k", unique_scope="live").pk
     assert "Only its unique key 'k' is held, until" in told(reserved)
-    assert kinds(reserved) == ["enqueued", "finished"]
+    assert kinds(reserved) == ["enqueued", "ended"]
 
 
 @pytest.mark.parametrize(

@@ -24,14 +24,14 @@ from django_pgqueue.keys import Keys
 from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.maintenance.reaper import fail_overdue, settle
 from django_pgqueue.maintenance.unique_keys import reacquire_keys
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.states import ATTEMPTS, ENDS, EntryKind, Reason
 from tests.support.stories import HOUR, MINUTE, events, fails, kinds, steps, told
 
 pytestmark = pytest.mark.django_db
 
-TABLES = (Job, DeadJob, FinishedJob)
+TABLES = (Job, DeadJob, SucceededJob)
 
 
 def claimed(queue: QueueConnection, job_id: int) -> ClaimedJob:
@@ -384,11 +384,11 @@ def test_timeline_of_a_finished_job_splits_the_delay_from_the_wait(sql):
     at = dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC)
     now = timezone.now()
     values = {"attempts": 1, "priority": 0, "lost": 0, "backend": "", "args": [], "kwargs": {}, "metadata": {}}
-    job_id = FinishedJob.objects.create(
+    job_id = SucceededJob.objects.create(
         id=4711, task="x", queue="q", enqueued_at=at, run_at=at + HOUR, first_started_at=at + HOUR + MINUTE,
-        started_at=at + HOUR + MINUTE, finished_at=now, worker_id=1, run_seconds=0.25, errors=[], **values,
+        started_at=at + HOUR + MINUTE, succeeded_at=now, worker_id=1, run_seconds=0.25, errors=[], **values,
     ).pk  # fmt: skip
-    assert kinds(job_id) == ["enqueued", "wait", "wait", "succeeded", "finished"]
+    assert kinds(job_id) == ["enqueued", "wait", "wait", "succeeded", "ended"]
     assert "Put off until it was due (1 h)" in steps(job_id)
     assert "Waited for its turn (1 min)" in steps(job_id)
     assert "Attempt 1 succeeded (250 ms)" in steps(job_id)

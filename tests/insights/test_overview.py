@@ -19,7 +19,7 @@ from tests.support.worker_rows import worker
 pytestmark = pytest.mark.django_db
 
 PAGE = "/admin/pgqueue/overview/"
-BIG = {"pgqueue_jobs", "pgqueue_dead_jobs", "pgqueue_finished_jobs"}
+BIG = {"pgqueue_jobs", "pgqueue_dead_jobs", "pgqueue_succeeded_jobs"}
 
 
 @pytest.fixture

@@ -18,12 +18,14 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 def test_it_tells_of_each_partition_what_the_next_pass_does(queue, sql, today, old_partition):
-    sql(f"DROP TABLE pgqueue_finished_jobs_{today + dt.timedelta(7):%Y%m%d}")
+    sql(f"DROP TABLE pgqueue_succeeded_jobs_{today + dt.timedelta(7):%Y%m%d}")
     finish(queue, app.noop.enqueue().id)
     sql("SELECT pg_stat_force_next_flush()")
-    sql(f"ANALYZE pgqueue_finished_jobs_{today:%Y%m%d}")
+    sql(f"ANALYZE pgqueue_succeeded_jobs_{today:%Y%m%d}")
     text = run()
-    assert text.startswith("Finished jobs are kept for 7 days besides today.\nDead jobs are kept until they are purged")
+    assert text.startswith(
+        "Succeeded jobs are kept for 7 days besides today.\nDead jobs are kept until they are purged"
+    )
     assert row_of(text, "partition").split() == ["partition", "rows", "size", "age", "next", "pass"]
     assert row_of(text, today - dt.timedelta(9)).split()[1] == "~0"
     assert row_of(text, today - dt.timedelta(9)).endswith("  9 days     is dropped")
@@ -41,14 +43,14 @@ def test_it_tells_of_what_goes_one_by_one(queue, sql, today, settings, monkeypat
     kill(ids, by="test")
     sql("UPDATE pgqueue_dead_jobs SET died_at = '2020-01-01 12:00+00'")
     finish(queue, *enqueued_ids(app.noop.using(keep=3600), [()] * 2))
-    sql("UPDATE pgqueue_finished_jobs SET prune_at = now() WHERE id = (SELECT min(id) FROM pgqueue_finished_jobs)")
+    sql("UPDATE pgqueue_succeeded_jobs SET prune_at = now() WHERE id = (SELECT min(id) FROM pgqueue_succeeded_jobs)")
     finish(queue, app.noop.enqueue().id)
-    sql("UPDATE pgqueue_finished_jobs SET finished_at = finished_at - interval '3 days' WHERE prune_at IS NULL")
+    sql("UPDATE pgqueue_succeeded_jobs SET succeeded_at = succeeded_at - interval '3 days' WHERE prune_at IS NULL")
     text = run()
     assert "Dead jobs are kept for 30 days." in text
     assert "Dead jobs: 2+ (" in text
     assert "the first died at 2020-01-01 13:00:00. The next pass removes 2+." in text
-    assert "Finished jobs with a time of their own: 2. The next pass removes 1." in text
+    assert "Succeeded jobs with a time of their own: 2. The next pass removes 1." in text
     assert "\n  tests.app.tasks.kept_for_an_hour: kept for 1 h\n" in text
     assert row_of(text, "default").endswith("1 rows are removed")
 
@@ -62,7 +64,7 @@ def test_it_tells_how_the_live_table_is_cared_for(queue, sql, settings, today):
     settings.PGQUEUE = {"VACUUM_DEAD_ROWS": 0, "RETENTION_DAYS": 0}
     text = run()
     assert "workers leave VACUUM to others." in text
-    assert "Finished jobs are not kept." in text
+    assert "Succeeded jobs are not kept." in text
 
 
 def test_it_names_who_holds_the_oldest_snapshot_and_how_to_end_it(queue, sql, today, other_queue):
@@ -98,8 +100,8 @@ def test_json_says_all_of_it(queue, sql, today, old_partition):
     assert (told["retention_days"], told["dead_retention_days"], told["to_make"]) == (7, None, [])
     by_name = {partition["name"]: partition for partition in told["partitions"]}
     assert by_name[old_partition]["next_pass"] == "drop"
-    assert by_name["pgqueue_finished_jobs_default"]["is_default"]
-    assert by_name[f"pgqueue_finished_jobs_{today:%Y%m%d}"]["next_pass"] == "keep"
+    assert by_name["pgqueue_succeeded_jobs_default"]["is_default"]
+    assert by_name[f"pgqueue_succeeded_jobs_{today:%Y%m%d}"]["next_pass"] == "keep"
     assert (told["dead_jobs"]["count"], told["dead_jobs"]["due"]) == (1, 0)
     assert told["timed"]["tasks"]["tests.app.tasks.kept_for_an_hour"] == 3600
     assert told["jobs"]["bytes"] > 0

@@ -19,7 +19,7 @@ def test_list_tells_what_is_odd_about_a_schedule():
     make("broken", cron="0 0 30 2 *")
     make("odd\x1b[2J")
     assert schedule("list", "hourly").splitlines()[3:] == [
-        "  last: job 1 finished or removed, nothing was kept",
+        "  last: job 1 succeeded or removed, nothing was kept",
         "  not in this code: workers that have this code leave it alone",
         "  edited in the admin 2026-10-20 02:00:00+02:00: this wins over the code",
         "  error: No luck.",

@@ -21,7 +21,7 @@ def put(sql):
             values |= {"queue": "'default'", "run_at": "now()", "enqueued_at": "now()"}
         if source is Source.DEAD:
             values["reason"] = "'exhausted'"
-        if source is Source.FINISHED:
+        if source is Source.SUCCEEDED:
             zeros = ("worker_id", "run_seconds", "priority", "attempts", "lost")
             values |= dict.fromkeys(zeros, "0") | {"first_started_at": "now()", "started_at": "now()", "backend": "''"}
             values |= dict.fromkeys(("args", "errors"), "'[]'") | dict.fromkeys(("kwargs", "metadata"), "'{}'")

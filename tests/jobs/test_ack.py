@@ -14,7 +14,7 @@ from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.actions import kill
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.promoter import promote
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.states import NEVER, Reason
 from tests.support.claimed import claim_one
@@ -36,26 +36,26 @@ def write(queue, *outcomes) -> Receipt:
     return ack.write(queue, outcomes)
 
 
-def test_success_moves_the_job_to_finished_jobs_with_its_result(queue, claimed):
+def test_success_moves_the_job_to_succeeded_jobs_with_its_result(queue, claimed):
     [job] = claimed()
     receipt = write(queue, Outcome(job, Fate.SUCCEEDED, run_seconds=1.5, result='{"a": 1}'))
     assert receipt == Receipt()
     assert Job.objects.count() == 0
-    finished = FinishedJob.objects.get(pk=job.id)
-    assert (finished.result, finished.run_seconds, finished.attempts, finished.worker_id) == ({"a": 1}, 1.5, 1, 1)
+    succeeded = SucceededJob.objects.get(pk=job.id)
+    assert (succeeded.result, succeeded.run_seconds, succeeded.attempts, succeeded.worker_id) == ({"a": 1}, 1.5, 1, 1)
 
 
 def test_success_is_deleted_where_history_is_off(queue, claimed, settings):
     settings.PGQUEUE = {"RETENTION_DAYS": 0}
     [job] = claimed()
     assert write(queue, Outcome(job, Fate.SUCCEEDED)) == Receipt()
-    assert (Job.objects.count(), FinishedJob.objects.count()) == (0, 0)
+    assert (Job.objects.count(), SucceededJob.objects.count()) == (0, 0)
 
 
 def test_success_of_an_unkept_task_is_deleted(queue, claimed):
     [job] = claimed(task=app.unkept)
     assert write(queue, Outcome(job, Fate.SUCCEEDED)) == Receipt()
-    assert (Job.objects.count(), FinishedJob.objects.count()) == (0, 0)
+    assert (Job.objects.count(), SucceededJob.objects.count()) == (0, 0)
 
 
 def test_failure_is_scheduled_again_with_its_history(queue, claimed):
@@ -114,7 +114,7 @@ def test_stale_ack_of_each_kind_changes_nothing(queue, other_queue, sql):
         assert Job.objects.filter(pk=stale.id).values().get() == before
         assert write(other_queue, Outcome(fresh, Fate.SUCCEEDED)) == Receipt()
     assert DeadJob.objects.count() == 0
-    assert FinishedJob.objects.count() == 4
+    assert SucceededJob.objects.count() == 4
 
 
 def test_stale_success_of_an_unkept_task_removes_nothing(queue, other_queue, claimed, sql):
@@ -138,7 +138,7 @@ def test_ack_does_not_wait_for_a_locked_row_and_writes_the_others(queue, claimed
         Job.objects.select_for_update().get(pk=jobs[250].id)
         receipt = write(queue, *outcomes)
         assert receipt == Receipt(locked=frozenset([jobs[250].id]))
-        assert FinishedJob.objects.count() == 499
+        assert SucceededJob.objects.count() == 499
     assert write(queue, outcomes[250]) == Receipt()
 
 
@@ -185,7 +185,7 @@ def test_two_flushes_of_the_same_jobs_in_clashing_order_do_not_deadlock(queue, o
 
 
 ENDS = {
-    "finished": Outcome(None, Fate.SUCCEEDED),
+    "succeeded": Outcome(None, Fate.SUCCEEDED),
     "repeated": Outcome(None, Fate.REPEATED),
     "dead": Outcome(None, Fate.DIED, reason=Reason.EXHAUSTED, error={"error": "x"}),
 }
@@ -231,7 +231,7 @@ def test_result_that_was_left_out_is_another_thing_than_none(queue, sql, fate, u
         app.noop.using(unique_key=key, unique_for=unique_for).enqueue()
     jobs = claim(queue, "default", limit=3, worker_id=1)
     write(queue, *(Outcome(job, fate, result=result) for job, result in zip(jobs, (None, "null", "5"), strict=True)))
-    kept = sql("SELECT result::text FROM pgqueue_finished_jobs ORDER BY id")
+    kept = sql("SELECT result::text FROM pgqueue_succeeded_jobs ORDER BY id")
     assert kept == [(None,), ("null",), ("5",)]
 
 
@@ -247,17 +247,17 @@ def test_next_job_has_all_of_the_first_but_its_id_and_its_past(queue, sql):
     first = task.enqueue("x").id
     sql("UPDATE pgqueue_jobs SET status = 'queued', concurrency_slot = 1")
     assert repeat(queue, claim_one(queue), 60, result='"done"', run_seconds=2.5) == Receipt()
-    job, finished = Job.objects.get(), FinishedJob.objects.get()
-    assert (finished.id, finished.result, finished.run_seconds) == (first, "done", 2.5)
+    job, succeeded = Job.objects.get(), SucceededJob.objects.get()
+    assert (succeeded.id, succeeded.result, succeeded.run_seconds) == (first, "done", 2.5)
     assert job.id != first
     assert (job.parent_id, job.schedule_id, job.status, job.attempts) == (first, None, "scheduled", 0)
     assert (job.lease_token, job.worker_id, job.errors, job.concurrency_slot) == (0, 0, [], None)
     assert (job.task, job.args, job.queue, job.priority, job.max_attempts) == (app.record.name, ["x"], "default", 7, 4)
     assert (job.timeout_seconds, job.lease_seconds, job.metadata, job.keep) == (60, 90, {"a": 1}, True)
-    assert (job.keep_seconds, finished.prune_at - finished.finished_at) == (3600, HOUR)
+    assert (job.keep_seconds, succeeded.prune_at - succeeded.succeeded_at) == (3600, HOUR)
     assert (job.unique_key, job.unique_scope, job.unique_for_seconds) == ("u", "live", 5)
     assert (job.concurrency_key, job.concurrency_limit, job.concurrency_strict, job.fair_key) == ("c", 3, True, "f")
-    assert 59 <= (job.run_at - finished.finished_at).total_seconds() <= 61
+    assert 59 <= (job.run_at - succeeded.succeeded_at).total_seconds() <= 61
     assert job.expires_at - job.run_at == dt.timedelta(seconds=600)
 
 
@@ -304,12 +304,12 @@ def test_unique_key_goes_on_to_the_next_job(queue, scope):
 def test_unkept_job_is_not_kept_and_history_may_be_off(queue, settings):
     app.record.using(keep=False).enqueue()
     repeat(queue, claim_one(queue), 60)
-    assert (FinishedJob.objects.count(), Job.objects.get().keep) == (0, False)
+    assert (SucceededJob.objects.count(), Job.objects.get().keep) == (0, False)
     Job.objects.all().delete()
     settings.PGQUEUE = {"RETENTION_DAYS": 0}
     app.record.enqueue()
     repeat(queue, claim_one(queue), 60)
-    assert (FinishedJob.objects.count(), Job.objects.count()) == (0, 1)
+    assert (SucceededJob.objects.count(), Job.objects.count()) == (0, 1)
 
 
 def test_stale_run_has_no_next_job(queue, sql):
@@ -317,7 +317,7 @@ def test_stale_run_has_no_next_job(queue, sql):
     job = claim_one(queue)
     sql("UPDATE pgqueue_jobs SET lease_token = 5")
     assert repeat(queue, job) == Receipt(stale=frozenset([job.id]))
-    assert (Job.objects.count(), FinishedJob.objects.count()) == (1, 0)
+    assert (Job.objects.count(), SucceededJob.objects.count()) == (1, 0)
 
 
 def test_locked_row_is_not_waited_for(queue, other_queue):
@@ -335,4 +335,4 @@ def test_job_that_was_asked_to_stop_has_no_next_one(queue):
     job = claim_one(queue)
     assert kill([job.id], by="eve").requested == [job.id]
     assert repeat(queue, job) == Receipt()
-    assert (Job.objects.count(), FinishedJob.objects.count()) == (0, 1)
+    assert (Job.objects.count(), SucceededJob.objects.count()) == (0, 1)

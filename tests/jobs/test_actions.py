@@ -29,7 +29,7 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.dead_letter import retry
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.maintenance.promoter import promote
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from tests.support.admin_jobs import scheduled
 from tests.support.died import died, titles
 from tests.support.job_tables import TABLES
@@ -119,22 +119,22 @@ def test_slot_is_kept_and_a_fair_job_is_promoted_anew(sql, put):
 
 
 def test_purge_removes_dead_jobs_or_finished_ones_and_never_live_ones(put, sql):
-    live, gone, kept, done = put(Source.LIVE), put(Source.DEAD), put(Source.DEAD), put(Source.FINISHED)
+    live, gone, kept, done = put(Source.LIVE), put(Source.DEAD), put(Source.DEAD), put(Source.SUCCEEDED)
     assert purge([live, gone, done], by="eve") == [gone]
-    assert purge([live, kept, done], by="eve", finished=True) == [done]
-    assert [list(model.objects.values_list("pk", flat=True)) for model in (Job, DeadJob, FinishedJob)] == [
+    assert purge([live, kept, done], by="eve", succeeded=True) == [done]
+    assert [list(model.objects.values_list("pk", flat=True)) for model in (Job, DeadJob, SucceededJob)] == [
         [live],
         [kept],
         [],
     ]
 
 
-@pytest.mark.parametrize("source", [Source.DEAD, Source.FINISHED])
+@pytest.mark.parametrize("source", [Source.DEAD, Source.SUCCEEDED])
 def test_purge_does_not_wait_for_a_locked_row(queue, other_queue, put, source):
     locked, free = put(source), put(source)
     with other_queue.transaction():
         other_queue.rows(f"SELECT id FROM {TABLES[source]} WHERE id = {locked} FOR UPDATE", {})
-        assert purge([locked, free], by="eve", finished=source is Source.FINISHED) == [free]
+        assert purge([locked, free], by="eve", succeeded=source is Source.SUCCEEDED) == [free]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.executor import CHARGED_CONFLICTS, ConflictCounts, arun, run
 from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
-from django_pgqueue.models import FinishedJob, Job
+from django_pgqueue.models import Job, SucceededJob
 from django_pgqueue.records import Fate
 from django_pgqueue.signals import job_finished, job_started
 from django_pgqueue.states import Reason
@@ -189,7 +189,7 @@ def test_atomic_task_writes_its_effects_and_the_next_job_together(queue, monkeyp
     job = claim_one(queue)
     monkeypatch.setattr(app.record_atomic, "func", lambda label: (app.mark(label), current_job().run_again(60)))
     assert run(app.record_atomic, job, CurrentJob(job), ThreadInterrupts()).fate is Fate.RECORDED
-    assert (Mark.objects.count(), Job.objects.get().parent_id, FinishedJob.objects.get().id) == (1, job.id, job.id)
+    assert (Mark.objects.count(), Job.objects.get().parent_id, SucceededJob.objects.get().id) == (1, job.id, job.id)
 
 
 def test_atomic_task_that_lost_its_lease_leaves_no_next_job(queue, monkeypatch, sql):
@@ -205,8 +205,8 @@ def test_job_goes_on_by_itself_in_a_real_worker(start_worker):
     """Five runs that succeed; the second fails once before, and has no job for that."""
     first = app.go_on.enqueue(6).id
     start_worker()
-    eventually(lambda: FinishedJob.objects.count() == 5 and not Job.objects.exists())
-    jobs = FinishedJob.objects.order_by("id")
+    eventually(lambda: SucceededJob.objects.count() == 5 and not Job.objects.exists())
+    jobs = SucceededJob.objects.order_by("id")
     assert [job.parent_id for job in jobs] == [None, *[job.id for job in jobs][:-1]]
     assert jobs[0].id == first
     assert sum(job.attempts for job in jobs) == Mark.objects.count() == 6
@@ -222,8 +222,8 @@ def claimed(queue):
 def test_effects_and_removal_are_one_transaction(claimed):
     outcome = run(app.record_atomic, claimed, CurrentJob(claimed), ThreadInterrupts())
     assert outcome.fate is Fate.RECORDED
-    assert (Mark.objects.count(), Job.objects.count(), FinishedJob.objects.count()) == (1, 0, 1)
-    assert FinishedJob.objects.get().run_seconds > 0
+    assert (Mark.objects.count(), Job.objects.count(), SucceededJob.objects.count()) == (1, 0, 1)
+    assert SucceededJob.objects.get().run_seconds > 0
 
 
 def test_effects_roll_back_when_the_lease_was_lost(claimed, sql):
@@ -246,7 +246,7 @@ def test_failure_after_a_commit_in_doubt_is_stale_because_the_row_is_gone(queue,
 
     receipt = ack.write(queue, [Outcome(claimed, Fate.RETRIED, error={"error": "OperationalError"})])
     assert receipt.stale == {claimed.id}
-    assert FinishedJob.objects.count() == 1
+    assert SucceededJob.objects.count() == 1
 
 
 def test_row_locked_by_another_session_is_waited_for_briefly_then_given_up(queue, claimed, other_queue):
@@ -279,7 +279,7 @@ def test_hook_that_raises_after_the_commit_makes_no_failure_of_a_success(queue, 
     finally:
         job_finished.disconnect(receiver)
     assert (outcome.fate, ended) == (Fate.RECORDED, [Fate.RECORDED])
-    assert (Mark.objects.count(), FinishedJob.objects.count()) == (1, 1)
+    assert (Mark.objects.count(), SucceededJob.objects.count()) == (1, 1)
     assert "has succeeded, but an on_commit hook of it failed" in caplog.text
     assert "ZeroDivisionError" in caplog.text
     assert ack.write(queue, [outcome]).stale == frozenset()

@@ -55,7 +55,7 @@ def test_job_that_has_finished_without_a_result_says_so(queue, task, result):
     handle = task.using(unique_key="u", unique_for=600).enqueue()
     end(queue, result=result)
     for way in ways(handle):
-        with pytest.raises(ResultNotKept, match="has finished, and its result is not kept"):
+        with pytest.raises(ResultNotKept, match="has succeeded, and its result is not kept"):
             way()
 
 

@@ -12,7 +12,7 @@ from django_pgqueue.exceptions import UnknownJob
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.lookup import find
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import Reason
 from tests.support.many import enqueued_ids
@@ -30,11 +30,11 @@ def test_queued_job_has_not_started(queue):
     assert (state.id, state.status, state.queue, state.task) == (handle.id, "queued", "default", app.record.name)
     assert (state.backend, state.priority, state.attempts, state.lost) == ("", 3, 0, 0)
     assert (state.run_at, state.enqueued_at) == (row.run_at, row.enqueued_at)
-    assert (state.first_started_at, state.started_at, state.ended_at, state.worker_id) == (None, None, None, None)
+    assert (state.started_at, state.last_attempted_at, state.ended_at, state.worker_id) == (None, None, None, None)
     assert (state.args, state.kwargs, state.metadata, state.errors) == (["x"], {}, {"tenant": 5}, [])
     assert (state.reason, state.result, state.progress, state.keeps_result) == (None, None, None, False)
-    assert not state.has_finished
-    assert not state.has_ended
+    assert not state.succeeded
+    assert not state.is_finished
 
 
 def test_running_job_has_a_worker(queue):
@@ -42,18 +42,18 @@ def test_running_job_has_a_worker(queue):
     [job] = claim(queue, "default", limit=1, worker_id=7)
     state, row = find(CallerConnection(), job.id), Job.objects.get()
     assert (state.status, state.worker_id, state.attempts) == ("running", 7, 1)
-    assert (state.first_started_at, state.started_at) == (row.first_started_at, row.started_at)
+    assert (state.started_at, state.last_attempted_at) == (row.first_started_at, row.started_at)
 
 
 @pytest.mark.parametrize("result", [None, 0, "text", {"a": [1]}])
 def test_finished_job_has_its_result(queue, result):
     app.noop.enqueue()
     job = end(queue, Fate.SUCCEEDED, result=json.dumps(result))
-    state, row = find(CallerConnection(), job.id), FinishedJob.objects.get()
-    assert (state.status, state.result, state.keeps_result) == ("finished", result, True)
-    assert (state.ended_at, state.started_at, state.worker_id) == (row.finished_at, row.started_at, 7)
-    assert state.has_finished
-    assert state.has_ended
+    state, row = find(CallerConnection(), job.id), SucceededJob.objects.get()
+    assert (state.status, state.result, state.keeps_result) == ("succeeded", result, True)
+    assert (state.ended_at, state.last_attempted_at, state.worker_id) == (row.succeeded_at, row.started_at, 7)
+    assert state.succeeded
+    assert state.is_finished
 
 
 def test_dead_job_has_its_reason_and_history(queue):
@@ -62,8 +62,8 @@ def test_dead_job_has_its_reason_and_history(queue):
     state, row = find(CallerConnection(), job.id), DeadJob.objects.get()
     assert (state.status, state.reason, state.ended_at) == ("dead", "discarded", row.died_at)
     assert [error["message"] for error in state.errors] == ["no such order"]
-    assert state.has_ended
-    assert not state.has_finished
+    assert state.is_finished
+    assert not state.succeeded
 
 
 def test_what_is_kept_of_a_job_goes_before_its_reserved(queue):
@@ -71,13 +71,13 @@ def test_what_is_kept_of_a_job_goes_before_its_reserved(queue):
     job = end(queue, Fate.SUCCEEDED, result="5")
     assert Job.objects.get().status == "reserved"
     state = find(CallerConnection(), job.id)
-    assert (state.status, state.result) == ("finished", 5)
+    assert (state.status, state.result) == ("succeeded", 5)
 
 
 def test_reserved_alone_is_a_job_that_has_finished(queue):
     app.unkept.using(unique_key="u", unique_for=600).enqueue()
     state = find(CallerConnection(), end(queue, Fate.SUCCEEDED, result="5").id)
-    assert (state.status, state.has_finished, state.keeps_result) == ("reserved", True, False)
+    assert (state.status, state.succeeded, state.keeps_result) == ("reserved", True, False)
 
 
 @pytest.mark.parametrize("job_id", [-1, 0, 1, 2**63 - 1, 2**63, 10**30])
@@ -101,9 +101,9 @@ def test_live_job_is_found_without_a_look_into_history(queue, sql):
     handle = app.noop.enqueue()
     text = statement("find_job").replace("%(id)s", str(handle.id)).replace("%", "%%")
     plan = "\n".join(line for (line,) in sql(f"EXPLAIN (ANALYZE) {text}"))
-    finished = [line for line in plan.splitlines() if "finished_jobs" in line and "Scan" in line]
-    assert finished
-    assert all("never executed" in line for line in finished), plan
+    succeeded = [line for line in plan.splitlines() if "succeeded_jobs" in line and "Scan" in line]
+    assert succeeded
+    assert all("never executed" in line for line in succeeded), plan
 
 
 def test_numbers_come_back_as_they_were_returned_and_what_python_cannot_hold_as_text(queue, sql):
@@ -111,6 +111,6 @@ def test_numbers_come_back_as_they_were_returned_and_what_python_cannot_hold_as_
     [whole, too_long] = enqueued_ids(app.noop, [()] * 2)
     claimed = claim(queue, "default", limit=2, worker_id=1)
     ack.write(queue, [Outcome(one, Fate.SUCCEEDED, result="1" + "0" * 400) for one in claimed])
-    sql("UPDATE pgqueue_finished_jobs SET result = %s WHERE id = %s", "9" * 5000, too_long)
+    sql("UPDATE pgqueue_succeeded_jobs SET result = %s WHERE id = %s", "9" * 5000, too_long)
     assert jobs.get(whole).result() == 10**400
     assert jobs.get(too_long).result() == "9" * 5000

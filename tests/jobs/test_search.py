@@ -110,10 +110,10 @@ def test_filter_by_cause_and_by_unique_key(put, sql):
     assert found(Source.LIVE, unique_key="k") == [live]
 
 
-def test_filter_by_day_of_finished_jobs(put):
+def test_filter_by_day_of_succeeded_jobs(put):
     at = ("2031-05-01 00:00+00", "2031-05-01 23:59:59.999999+00", "2031-04-30 23:59:59+00", "2031-05-02 00:00+00")
-    first, last, *_ = [put(Source.FINISHED, finished_at=f"'{one}'") for one in at]
-    assert found(Source.FINISHED, day="2031-05-01") == [first, last]
+    first, last, *_ = [put(Source.SUCCEEDED, succeeded_at=f"'{one}'") for one in at]
+    assert found(Source.SUCCEEDED, day="2031-05-01") == [first, last]
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_filter_by_day_of_finished_jobs(put):
         (Source.LIVE, {"cause": 1}),
         (Source.LIVE, {"day": "2031-05-01"}),
         (Source.DEAD, {"day": "2031-05-01"}),
-        (Source.FINISHED, {"cause": 1}),
-        (Source.FINISHED, {"unique_key": "k"}),
+        (Source.SUCCEEDED, {"cause": 1}),
+        (Source.SUCCEEDED, {"unique_key": "k"}),
     ],
 )
 def test_filter_by_what_a_table_does_not_have_is_refused(put, source, chosen):

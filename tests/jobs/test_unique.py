@@ -25,7 +25,7 @@ from django_pgqueue.jobs.leases import release
 from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.unique_keys import prune_reserved, reacquire_keys
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import Reason
 from tests.app.models import Mark
@@ -261,7 +261,7 @@ def test_job_that_starts_while_it_is_waited_for_is_not_locked(queue, sql, confli
         eventually(lambda: found)
         succeed(queue, job)
     assert found == [first]
-    assert FinishedJob.objects.get().args == ["old"]
+    assert SucceededJob.objects.get().args == ["old"]
 
 
 def test_others_of_a_bulk_are_changed_when_one_starts_while_it_is_waited_for(queue, sql):
@@ -578,7 +578,7 @@ def test_job_that_will_not_run_any_more_is_not_met(queue, sql, enqueue_keyed, en
         end_all(queue, sql)
     reason = {let_expire: "expired", fail_once_killed: "killed"}[ends]
     assert list(DeadJob.objects.values_list("id", "reason")) == [(first, reason)]
-    assert FinishedJob.objects.get().id == second
+    assert SucceededJob.objects.get().id == second
     assert retry([first], by="eve").ids == [first]
     assert Job.objects.get().unique_scope == scope
     assert enqueue_keyed("k", unique_scope=scope) == first
@@ -787,7 +787,7 @@ def test_success_leaves_a_reserved_that_has_the_key(queue, settings, history, is
     assert (row.args, row.kwargs, row.metadata, row.errors, row.expires_at) == ([], {}, {}, [], None)
     assert hours_ahead(row.id) == 1
     kept = [["secret"]] if history else []
-    assert list(FinishedJob.objects.filter(result="done").values_list("args", flat=True)) == kept
+    assert list(SucceededJob.objects.filter(result="done").values_list("args", flat=True)) == kept
     for conflict in ("existing", "replace", "later", "earlier"):
         again = enqueue("new", on_conflict=conflict, run_at=2 * HOUR if conflict == "later" else None)
         assert (again.id, again.created) == (first.id, False)

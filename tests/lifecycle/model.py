@@ -19,7 +19,7 @@ KILLED = f"{JobKilled.__module__}.{JobKilled.__qualname__}"
 
 @dataclass
 class Job:
-    """One job; ``state`` is a status of ``pgqueue_jobs``, or dead, finished or gone."""
+    """One job; ``state`` is a status of ``pgqueue_jobs``, or dead, succeeded or gone."""
 
     id: int
     task: str
@@ -43,7 +43,7 @@ class Job:
     key: str | None = None
     scope: str | None = None
     held_hours: int = 0
-    reserved: tuple[int, int] | None = None  # what it leaves in the table of jobs when it has finished: due then
+    reserved: tuple[int, int] | None = None  # what it leaves in the table of jobs when it has succeeded: due then
     limited_by: str | None = None  # its concurrency key
     limit: int = 1
     is_strict: bool = False
@@ -74,7 +74,7 @@ class Job:
     def leave(self, state: str) -> None:
         """End the run: the lease is over."""
         self.state, self.token, self.worker_id = state, 0, 0
-        if state in ("dead", "finished", "gone"):
+        if state in ("dead", "succeeded", "gone"):
             self.slot = None
 
     def back_off(self) -> None:
@@ -284,7 +284,7 @@ class Book:
         later = (now[0] + round(outcome.delay_seconds / HOUR), now[1])
         match outcome.fate:
             case Fate.SUCCEEDED:
-                job.leave("finished" if history and job.keep else "gone")
+                job.leave("succeeded" if history and job.keep else "gone")
                 if job.held_hours:
                     job.reserved = (now[0] + job.held_hours, now[1])
             case Fate.RETRIED:

@@ -34,7 +34,7 @@ SELECT
     unique_scope
 FROM pgqueue_dead_jobs
 """
-FINISHED_JOBS = "SELECT id, queue, priority, 'finished', attempts, lost, errors FROM pgqueue_finished_jobs"
+SUCCEEDED_JOBS = "SELECT id, queue, priority, 'succeeded', attempts, lost, errors FROM pgqueue_succeeded_jobs"
 WORKERS = "SELECT id, pid, lease_until - statement_timestamp() FROM pgqueue_workers"
 
 ADVANCE = """
@@ -51,7 +51,7 @@ UPDATE pgqueue_workers SET lease_until = lease_until - make_interval(hours => {h
 CLEAN = """
 DELETE FROM pgqueue_jobs;
 DELETE FROM pgqueue_dead_jobs;
-DELETE FROM pgqueue_finished_jobs;
+DELETE FROM pgqueue_succeeded_jobs;
 DELETE FROM pgqueue_workers;
 """
 
@@ -156,7 +156,7 @@ class Parties:
     def found(self) -> tuple[dict[int, tuple], ...]:
         """Return all rows of jobs, whichever table they are in, all reserved rows and all workers, by id."""
         with self.house.autocommit().pipeline():
-            answers = [self.execute(text) for text in (JOBS, DEAD_JOBS, FINISHED_JOBS, RESERVED, WORKERS)]
+            answers = [self.execute(text) for text in (JOBS, DEAD_JOBS, SUCCEEDED_JOBS, RESERVED, WORKERS)]
         jobs, dead, finished, reserved, workers = (answer.fetchall() for answer in answers)
         found = {row[0]: as_in_the_model(row) for row in (*jobs, *dead, *finished)}
         assert len(found) == len(jobs) + len(dead) + len(finished), "a job is in one table only"
@@ -176,8 +176,8 @@ class Parties:
 def row(job: Job, now: int) -> tuple:
     """Return what its table should have of a job."""
     start = (job.id, job.queue, job.priority)
-    if job.state == "finished":
-        return *start, "finished", job.attempts, job.lost, job.errors
+    if job.state == "succeeded":
+        return *start, "succeeded", job.attempts, job.lost, job.errors
     start += (job.max_attempts, job.keep, job.state, job.attempts, job.lost, job.errors)
     if job.state == "dead":
         return *start, job.reason, job.killed_by, job.key, job.scope

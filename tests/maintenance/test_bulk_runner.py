@@ -10,7 +10,17 @@ import tests.app.tasks as app
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import ADMIT, CHANNEL, KILLS
 from django_pgqueue.insights.history import title_of
-from django_pgqueue.jobs.actions import ACTIONS, KILL, MOVE, PURGE, PURGE_FINISHED, RETRY, RUN_NOW, SET_PRIORITY, Action
+from django_pgqueue.jobs.actions import (
+    ACTIONS,
+    KILL,
+    MOVE,
+    PURGE,
+    PURGE_SUCCEEDED,
+    RETRY,
+    RUN_NOW,
+    SET_PRIORITY,
+    Action,
+)
 from django_pgqueue.jobs.bulk_actions import begin, stop
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
@@ -18,7 +28,7 @@ from django_pgqueue.jobs.search import Filter
 from django_pgqueue.maintenance import bulk_runner, pruner
 from django_pgqueue.maintenance.bulk_runner import carry_on
 from django_pgqueue.maintenance.pending_work import pending_work
-from django_pgqueue.models import BulkAction, DeadJob, FinishedJob, Job
+from django_pgqueue.models import BulkAction, DeadJob, Job, SucceededJob
 from django_pgqueue.signals import job_retried
 from django_pgqueue.states import Reason
 from tests.support.bulk_actions import bury, ended, work
@@ -63,7 +73,7 @@ def test_every_action_can_be_done_in_the_background(queue, sql, action: Action):
     )
     columns += "backend, args, kwargs, metadata, errors"
     sql(
-        f"INSERT INTO pgqueue_finished_jobs ({columns}, run_seconds) "
+        f"INSERT INTO pgqueue_succeeded_jobs ({columns}, run_seconds) "
         f"SELECT 1000000, {columns.partition(', ')[2]}, 1 FROM pgqueue_dead_jobs"
     )
     bulk_action_id = begin(action, Filter(), by="ann", params={"queue": "new", "priority": 7})
@@ -76,7 +86,7 @@ def test_every_action_can_be_done_in_the_background(queue, sql, action: Action):
         MOVE: lambda: Job.objects.filter(queue="new").exists(),
         SET_PRIORITY: lambda: Job.objects.filter(priority=7).exists(),
         PURGE: lambda: not (DeadJob.objects.exists() or Job.objects.filter(pk=dead_id).exists()),
-        PURGE_FINISHED: lambda: not FinishedJob.objects.exists(),
+        PURGE_SUCCEEDED: lambda: not SucceededJob.objects.exists(),
     }
     assert [candidate.name for candidate, was_done in done.items() if was_done()] == [action.name]
 
@@ -354,7 +364,7 @@ def test_bulk_action_that_can_never_be_done_ends_and_says_why(queue, wrong, erro
 
 def test_filter_that_the_database_cannot_read_ends_its_bulk_action_and_holds_up_no_other(queue):
     bury(queue, 2)
-    wrong, other = begin(PURGE_FINISHED, Filter(), by="ann"), begin(PURGE, Filter(), by="ann")
+    wrong, other = begin(PURGE_SUCCEEDED, Filter(), by="ann"), begin(PURGE, Filter(), by="ann")
     BulkAction.objects.filter(pk=wrong).update(filter={"day": "some day"})
     assert 'invalid input syntax for type date: "some day"' in worked_off(queue, wrong).last_error
     assert worked_off(queue, other).done == 2

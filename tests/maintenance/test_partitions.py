@@ -10,7 +10,7 @@ from django_pgqueue.db.connections import CallerConnection, QueueConnection
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.partitions import DAYS_AHEAD, PartitionsResult, _dropping, maintain_partitions, plan
-from django_pgqueue.models import FinishedJob
+from django_pgqueue.models import SucceededJob
 from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.processes import ProcessPool
@@ -35,7 +35,7 @@ def partitions_as_ever(_noon, queue, sql):
     """Begin no test with the partitions of the day before; leave the default ones."""
     keep(queue)
     yield
-    sql("DELETE FROM pgqueue_finished_jobs")
+    sql("DELETE FROM pgqueue_succeeded_jobs")
     keep(queue, retention_days=0)
     keep(queue)
 
@@ -57,7 +57,7 @@ def keep(database: QueueConnection, *, retention_days: int = 7) -> PartitionsRes
 def partitions() -> set[str]:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'pgqueue_finished_jobs'::regclass"
+            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'pgqueue_succeeded_jobs'::regclass"
         )
         return {name for (name,) in cursor.fetchall()}
 
@@ -66,7 +66,7 @@ def partitions() -> set[str]:
 def day(sql):
     """Return the name of the partition of a day, counted from today, by the database's clock."""
     [(today,)] = sql("SELECT (now() AT TIME ZONE 'UTC')::date")
-    return lambda offset: f"pgqueue_finished_jobs_{today + dt.timedelta(offset):%Y%m%d}"
+    return lambda offset: f"pgqueue_succeeded_jobs_{today + dt.timedelta(offset):%Y%m%d}"
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def make(sql, day):
     def made(offset: int, *, rows: int = 0) -> str:
         name, following = day(offset), day(offset + 1)
         sql(
-            f"CREATE TABLE {name} PARTITION OF pgqueue_finished_jobs "
+            f"CREATE TABLE {name} PARTITION OF pgqueue_succeeded_jobs "
             f"FOR VALUES FROM ('{name[-8:]} 00:00+00') TO ('{following[-8:]} 00:00+00')"
         )
         finish(sql, offset, rows)
@@ -86,9 +86,9 @@ def make(sql, day):
 
 
 def finish(sql, offset: int, rows: int) -> None:
-    """Put rows of jobs into the history that have finished some days from today."""
+    """Put rows of jobs into the history that have succeeded some days from today."""
     sql(
-        "INSERT INTO pgqueue_finished_jobs (id, finished_at, enqueued_at, run_at, first_started_at, started_at, "
+        "INSERT INTO pgqueue_succeeded_jobs (id, succeeded_at, enqueued_at, run_at, first_started_at, started_at, "
         "worker_id, run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, metadata, errors) "
         "SELECT 1000000 + number, now() + %s * interval '1 day', now(), now(), now(), now(), 1, 0, 0, 1, 0, 'default', "
         "'x', '', '[]', '{}', '{}', '[]' FROM generate_series(1, %s) AS number",
@@ -106,7 +106,7 @@ def test_partitions_are_made_ahead_and_dropped_behind(queue, sql, day, make):
     assert keep(queue) == PartitionsResult(1, 1)
     assert {day(7), kept} <= partitions()
     assert name not in partitions()
-    assert FinishedJob.objects.count() == 3
+    assert SucceededJob.objects.count() == 3
     assert maintain_partitions(queue, retention_days=7) == PartitionsResult()
 
 
@@ -126,13 +126,13 @@ def test_plan_is_the_same_where_time_zones_are_off(connection, settings, transac
 
 def test_partition_is_dropped_by_what_it_holds_whatever_its_name(queue, sql, day):
     sql(
-        "CREATE TABLE of_an_autumn PARTITION OF pgqueue_finished_jobs "
+        "CREATE TABLE of_an_autumn PARTITION OF pgqueue_succeeded_jobs "
         "FOR VALUES FROM ('2020-09-01 00:00+02') TO ('2020-12-01 00:00+01')"
     )
-    sql("CREATE TABLE before_all PARTITION OF pgqueue_finished_jobs FOR VALUES FROM (MINVALUE) TO ('2020-01-01')")
+    sql("CREATE TABLE before_all PARTITION OF pgqueue_succeeded_jobs FOR VALUES FROM (MINVALUE) TO ('2020-01-01')")
     assert keep(queue) == PartitionsResult(0, 1)
     assert "of_an_autumn" not in partitions()
-    assert {"before_all", "pgqueue_finished_jobs_default"} <= partitions()
+    assert {"before_all", "pgqueue_succeeded_jobs_default"} <= partitions()
     sql("DROP TABLE before_all")
 
 
@@ -151,7 +151,7 @@ def test_history_that_is_switched_off_is_dropped_day_by_day_and_none_is_made(que
 def test_reader_in_the_way_postpones_a_drop(queue, make):
     name = make(-9, rows=1)
     with transaction.atomic():
-        assert FinishedJob.objects.count() == 1
+        assert SucceededJob.objects.count() == 1
         assert maintain_partitions(queue, retention_days=7) == PartitionsResult(is_blocked=True)
     assert name in partitions()
     assert keep(queue) == PartitionsResult(0, 1)
@@ -173,7 +173,7 @@ def test_no_ack_waits_behind_a_drop_that_waits_for_a_reader(queue, other_queue, 
         return other_queue.rows(WAITING, {"pid": dropping.info.backend_pid})
 
     sql("BEGIN")
-    sql("SELECT count(*) FROM pgqueue_finished_jobs")
+    sql("SELECT count(*) FROM pgqueue_succeeded_jobs")
     with beside(drop):
         try:
             eventually(is_waiting)
@@ -187,7 +187,7 @@ def test_no_ack_waits_behind_a_drop_that_waits_for_a_reader(queue, other_queue, 
 def test_reader_of_the_default_partition_postpones_a_new_one(queue, sql, day):
     sql(f"DROP TABLE {day(7)}")
     with transaction.atomic():
-        sql("SELECT 1 FROM pgqueue_finished_jobs_default")
+        sql("SELECT 1 FROM pgqueue_succeeded_jobs_default")
         assert maintain_partitions(queue, retention_days=7) == PartitionsResult(is_blocked=True)
     assert keep(queue) == PartitionsResult(1, 0)
 
@@ -212,8 +212,8 @@ def test_day_whose_rows_are_in_the_default_partition_is_left_there(queue, sql, d
     ack.write(queue, [Outcome(job, Fate.SUCCEEDED)])
     assert keep(queue) == PartitionsResult(1, 0), "tomorrow's"
     assert day(0) not in partitions()
-    assert sql("SELECT id FROM pgqueue_finished_jobs_default") == [(job.id,)]
-    sql("DELETE FROM pgqueue_finished_jobs")
+    assert sql("SELECT id FROM pgqueue_succeeded_jobs_default") == [(job.id,)]
+    sql("DELETE FROM pgqueue_succeeded_jobs")
     assert keep(queue) == PartitionsResult(1, 0)
 
 
@@ -245,7 +245,7 @@ def test_maintenance_tries_again_soon_while_a_session_reads(sql, make, settings)
         return name not in partitions()
 
     with transaction.atomic():
-        assert FinishedJob.objects.count() == 1
+        assert SucceededJob.objects.count() == 1
         table_maintenance.pass_once()
     eventually(passed)
     table_maintenance.database.close()

@@ -1,4 +1,4 @@
-"""Pruning by age, one by one: finished jobs with a time of their own, dead jobs, the default partition."""
+"""Pruning by age, one by one: succeeded jobs with a time of their own, dead jobs, the default partition."""
 
 import datetime as dt
 
@@ -20,7 +20,7 @@ from django_pgqueue.maintenance.pruner import (
     look,
     prune_default,
 )
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Stat
+from django_pgqueue.models import DeadJob, Job, Stat, SucceededJob
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.services import Service, Services
 from tests.support.clock import HALF_PAST, clock_set
@@ -41,7 +41,7 @@ def _half_past(transactional_db):
 @pytest.fixture(autouse=True)
 def no_page_in_the_default_partition(_half_past, sql):
     """What other tests have left there is deleted, and its pages are there still."""
-    sql("TRUNCATE pgqueue_finished_jobs")
+    sql("TRUNCATE pgqueue_succeeded_jobs")
 
 
 def finish(queue, *jobs: int) -> None:
@@ -51,9 +51,9 @@ def finish(queue, *jobs: int) -> None:
 
 
 def age(sql, **hours: int) -> None:
-    """Let all that is finished or dead, or falls due, be older."""
+    """Let all that is succeeded or dead, or falls due, be older."""
     passed = dt.timedelta(**hours)
-    sql("UPDATE pgqueue_finished_jobs SET prune_at = prune_at - %s", passed)
+    sql("UPDATE pgqueue_succeeded_jobs SET prune_at = prune_at - %s", passed)
     sql("UPDATE pgqueue_dead_jobs SET died_at = died_at - %s", passed)
 
 
@@ -63,15 +63,15 @@ def die(number: int = 1) -> list[int]:
     return ids
 
 
-# Finished jobs with a time of their own
+# Succeeded jobs with a time of their own
 
 
 @pytest.mark.parametrize("keep", [HOUR, 3600, 3599.5])
 def test_finished_job_is_kept_for_as_long_as_its_call_said(queue, sql, keep):
     brief, usual = app.noop.using(keep=keep).enqueue().id, app.noop.enqueue().id
     finish(queue, brief, usual)
-    finished = FinishedJob.objects.get(pk=brief)
-    assert finished.prune_at - finished.finished_at == HOUR
+    succeeded = SucceededJob.objects.get(pk=brief)
+    assert succeeded.prune_at - succeeded.succeeded_at == HOUR
     age(sql, minutes=59)
     assert (look(queue, dead_days=None, stats_days=7), delete_slice(queue, "prune_timed", limit=100)) == (
         Prunable(False, False, False, False),
@@ -80,7 +80,7 @@ def test_finished_job_is_kept_for_as_long_as_its_call_said(queue, sql, keep):
     age(sql, minutes=1)
     assert look(queue, dead_days=None, stats_days=7) == Prunable(True, False, False, False)
     assert delete_slice(queue, "prune_timed", limit=100) == 1
-    assert FinishedJob.objects.get().pk == usual
+    assert SucceededJob.objects.get().pk == usual
     assert not look(queue, dead_days=None, stats_days=7).timed
 
 
@@ -100,7 +100,7 @@ def test_task_says_how_long_its_jobs_are_kept_and_a_worker_that_does_not_know_it
     ids=str,
 )
 def test_time_of_its_own_goes_with_a_job_whatever_becomes_of_it(queue, sql, options):
-    """Enqueued with keys, killed, retried, and finished, also with a reserved row."""
+    """Enqueued with keys, killed, retried, and succeeded, also with a reserved row."""
     job_id = app.noop.using(keep=HOUR, **options).enqueue().id
     assert Job.objects.get().keep_seconds == 3600
     assert kill([job_id], by="ann").dead == [job_id]
@@ -108,8 +108,8 @@ def test_time_of_its_own_goes_with_a_job_whatever_becomes_of_it(queue, sql, opti
     assert retry([job_id], by="ann").ids == [job_id]
     sql("UPDATE pgqueue_jobs SET status = 'queued', concurrency_slot = concurrency_limit")
     finish(queue, job_id)
-    finished = FinishedJob.objects.get()
-    assert finished.prune_at - finished.finished_at == HOUR
+    succeeded = SucceededJob.objects.get()
+    assert succeeded.prune_at - succeeded.succeeded_at == HOUR
 
 
 def test_many_calls_are_kept_as_one_is(queue):
@@ -123,7 +123,7 @@ def test_locked_rows_are_stepped_over_and_a_slice_is_as_large_as_was_said(queue,
     finish(queue, *ids)
     age(sql, hours=1)
     with transaction.atomic():
-        FinishedJob.objects.select_for_update().get(pk=ids[0])
+        SucceededJob.objects.select_for_update().get(pk=ids[0])
         assert delete_slice(queue, "prune_timed", limit=3) == 3
         assert delete_slice(queue, "prune_timed", limit=3) == 1
         assert delete_slice(queue, "prune_timed", limit=3) == 0
@@ -163,11 +163,11 @@ def test_dead_job_that_is_just_being_retried_is_left_alone(queue, sql):
 
 def put_into_default(sql, rows: int, *, days: int) -> None:
     sql(
-        "INSERT INTO pgqueue_finished_jobs_default (id, finished_at, enqueued_at, run_at, first_started_at, started_at,"
-        " worker_id, run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, metadata, errors) "
-        "SELECT number, date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - %s * interval '1 day', now(),"
-        " now(), now(), now(), 1, 0, 0, 1, 0, 'default', 'x', '', jsonb_build_array(repeat('x', 1500)), '{}', '{}', "
-        "'[]' FROM generate_series(1, %s) AS number",
+        "INSERT INTO pgqueue_succeeded_jobs_default (id, succeeded_at, enqueued_at, run_at, first_started_at, "
+        "started_at, worker_id, run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, metadata, "
+        "errors) SELECT number, date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - %s * interval '1 day',"
+        " now(), now(), now(), now(), 1, 0, 0, 1, 0, 'default', 'x', '', jsonb_build_array(repeat('x', 1500)), '{}', "
+        "'{}', '[]' FROM generate_series(1, %s) AS number",
         days,
         rows,
     )
@@ -193,7 +193,7 @@ def test_default_partition_is_pruned_by_whole_days_stretch_by_stretch(queue, sql
     assert go_through(queue, retention_days=7) == (700 - first.removed, 3)
     assert go_through(queue, retention_days=6) == (1, 3), "a day that began as many days ago is kept whole"
     with transaction.atomic():
-        sql("SELECT 1 FROM pgqueue_finished_jobs_default WHERE id = 1 FOR UPDATE")
+        sql("SELECT 1 FROM pgqueue_succeeded_jobs_default WHERE id = 1 FOR UPDATE")
         assert go_through(queue, retention_days=1) == (4, 3)
     assert go_through(queue, retention_days=1) == (1, 3)
 
@@ -214,9 +214,9 @@ def test_worker_prunes_all_kinds_as_long_as_there_is_more_and_then_looks_no_soon
     services = Services(Service("prune", Pruner(queue).pass_once, every=PRUNE_SECONDS))
     while services.pass_once() == 0.0:
         pass
-    assert not FinishedJob.objects.exists()
+    assert not SucceededJob.objects.exists()
     assert not DeadJob.objects.exists()
-    assert {"Pruned 50 finished jobs", "Pruned 3 dead jobs"} <= set(caplog.messages)
+    assert {"Pruned 50 succeeded jobs", "Pruned 3 dead jobs"} <= set(caplog.messages)
     die()
     age(sql, days=2)
     services.pass_once()
@@ -234,7 +234,7 @@ def test_role_that_may_not_remove_jobs_is_told_so_where_there_are_any(queue, sql
     settings.PGQUEUE = {"DEAD_RETENTION_DAYS": 1}
     sql("DROP ROLE IF EXISTS pgqueue_lesser")
     sql("CREATE ROLE pgqueue_lesser")
-    tables = "pgqueue_dead_jobs, pgqueue_finished_jobs, pgqueue_stats, pgqueue_bulk_actions"
+    tables = "pgqueue_dead_jobs, pgqueue_succeeded_jobs, pgqueue_stats, pgqueue_bulk_actions"
     sql(f"GRANT SELECT ON {tables} TO pgqueue_lesser")
     lesser = QueueConnection("default", "lesser")
     lesser.autocommit().execute("SET ROLE pgqueue_lesser")

@@ -12,7 +12,7 @@ from django_pgqueue.jobs import leases as worker_rows
 from django_pgqueue.jobs.actions import kill
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.reaper import forget_workers, reap_gone, settle_dead_process
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from django_pgqueue.models import DeadJob, Job, SucceededJob, Worker
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import NEVER
 from tests.support.waiting import PATIENCE_SECONDS
@@ -120,7 +120,7 @@ def test_ack_and_reaper_at_once_have_each_job_once(queue, other_queue, sql):
     for thread in threads:
         thread.join(PATIENCE_SECONDS)
     [receipt], [[returned, dead, *_]] = receipts, reaped
-    assert (FinishedJob.objects.count(), Job.objects.filter(status="queued", lost=1).count()) == (
+    assert (SucceededJob.objects.count(), Job.objects.filter(status="queued", lost=1).count()) == (
         500 - returned,
         returned,
     )

@@ -10,7 +10,7 @@ from django_pgqueue.jobs.leases import release, worker_leases
 from django_pgqueue.maintenance import reaper
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.unique_keys import MOST_LOCKED, prune_reserved, reacquire_keys
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.states import Reason
 from tests.support.unique import HOUR, claimed, enqueue, fail, succeed
 
@@ -88,7 +88,7 @@ def test_job_that_is_claimed_before_its_key_is_taken_back_simply_runs(queue):
     [job] = claimed(queue)
     assert reacquire_keys(queue) == (0, (), 0, 0)
     succeed(queue, job)
-    assert FinishedJob.objects.get().args == ["old"]
+    assert SucceededJob.objects.get().args == ["old"]
 
 
 def test_open_transaction_on_a_key_stalls_no_worker(queue):

@@ -8,7 +8,7 @@ from django.core.management import call_command
 from django.db import connection, connections
 
 from django_pgqueue import migrations
-from django_pgqueue.models import FinishedJob, Job
+from django_pgqueue.models import Job, SucceededJob
 from tests.support.catalogue import TABLES
 
 CUTOVER = "pgqueue_cutover_calls"
@@ -16,7 +16,7 @@ CUTOVER = "pgqueue_cutover_calls"
 
 def tables(alias="default") -> set[str]:
     names = connections[alias].introspection.table_names()
-    return {name for name in names if name.startswith("pgqueue_") and "finished_jobs_" not in name}
+    return {name for name in names if name.startswith("pgqueue_") and "succeeded_jobs_" not in name}
 
 
 def describe() -> list:
@@ -24,12 +24,12 @@ def describe() -> list:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns "
-            "WHERE table_name LIKE 'pgqueue%' AND table_name NOT LIKE '%finished_jobs_2%' ORDER BY 1, 2"
+            "WHERE table_name LIKE 'pgqueue%' AND table_name NOT LIKE '%succeeded_jobs_2%' ORDER BY 1, 2"
         )
         columns = cursor.fetchall()
         cursor.execute(
             "SELECT indexdef FROM pg_indexes WHERE tablename LIKE 'pgqueue%' "
-            "AND tablename NOT LIKE '%finished_jobs_2%' ORDER BY 1"
+            "AND tablename NOT LIKE '%succeeded_jobs_2%' ORDER BY 1"
         )
         indexes = cursor.fetchall()
         cursor.execute("SELECT relname, reloptions FROM pg_class WHERE relname IN ('pgqueue_jobs', 'pgqueue_workers')")
@@ -66,7 +66,7 @@ def test_sqlmigrate_prints_what_is_run():
     files = [*(Path(migrations.__file__).parent / "sql").iterdir()]
     assert len(files) > 4
     for file in files:
-        assert f"-- Run {file.name}\n" in printed.getvalue() or file.stem == "create_finished_jobs"
+        assert f"-- Run {file.name}\n" in printed.getvalue() or file.stem == "create_succeeded_jobs"
         assert file.read_text() in printed.getvalue()
 
 
@@ -114,7 +114,7 @@ def test_sql_function_gives_keys(sql):
 
 
 @pytest.mark.django_db
-def test_finished_jobs_have_partitions_for_a_week(sql):
-    [(count,)] = sql("SELECT count(*) FROM pg_inherits WHERE inhparent = 'pgqueue_finished_jobs'::regclass")
+def test_succeeded_jobs_have_partitions_for_a_week(sql):
+    [(count,)] = sql("SELECT count(*) FROM pg_inherits WHERE inhparent = 'pgqueue_succeeded_jobs'::regclass")
     assert count >= 9
-    assert FinishedJob.objects.count() == 0
+    assert SucceededJob.objects.count() == 0

@@ -8,7 +8,7 @@ from itertools import groupby, pairwise
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from tests.app.models import Mark
 from tests.support.waiting import eventually
 
@@ -48,7 +48,7 @@ def test_frozen_worker_keeps_no_key_but_that_of_its_job(start_worker):
     for key in ("a", "b", "c"):
         app.record.using(concurrency_key=key).enqueue_many([(key,)] * 5)
     start_worker("--concurrency", "2")
-    eventually(lambda: FinishedJob.objects.count() == 15)
+    eventually(lambda: SucceededJob.objects.count() == 15)
     assert dict(Job.objects.values_list("id", "status")) == {held: "running", behind: "limited"}
 
 
@@ -56,7 +56,7 @@ def test_waiting_jobs_are_found_though_they_are_not_announced(start_worker, sett
     settings.PGQUEUE = {"NOTIFY": False}
     start_worker(**DEAF).wait_until_ready()
     app.record.using(concurrency_key="k").enqueue_many([("x",)] * 5)
-    eventually(lambda: FinishedJob.objects.count() == 5)
+    eventually(lambda: SucceededJob.objects.count() == 5)
 
 
 def test_job_of_a_queue_that_others_serve_is_let_in_and_they_are_told(start_worker):
@@ -66,5 +66,5 @@ def test_job_of_a_queue_that_others_serve_is_let_in_and_they_are_told(start_work
     for number in range(6):
         queue = ("one", "two")[number % 2]
         app.record.using(queue=queue, concurrency_key="k").enqueue(queue)
-    eventually(lambda: FinishedJob.objects.count() == 6)
+    eventually(lambda: SucceededJob.objects.count() == 6)
     assert list(Mark.objects.order_by("id").values_list("label", flat=True)) == ["one", "two"] * 3

@@ -8,7 +8,7 @@ from django_pgqueue.jobs.actions import KILL, RETRY
 from django_pgqueue.jobs.bulk_actions import begin, stop
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.jobs.search import Filter
-from django_pgqueue.models import BulkAction, DeadJob, FinishedJob, Job
+from django_pgqueue.models import BulkAction, DeadJob, Job, SucceededJob
 from django_pgqueue.states import Reason
 from tests.app.models import Mark
 from tests.support.many import enqueued_ids
@@ -52,7 +52,7 @@ def test_retried_jobs_run_at_once_and_running_ones_hear_of_their_kill(queue, sta
     worker = start_worker("--concurrency", "4").wait_until_ready()
     begin(RETRY, Filter(), by="ann")
     eventually(lambda: Mark.objects.filter(label="x").count() == 20 or worker.must_live())
-    eventually(lambda: FinishedJob.objects.count() == 20)
+    eventually(lambda: SucceededJob.objects.count() == 20)
     eventually(lambda: Job.objects.filter(status="running", started_at__year__gt=1970).exists())
     begin(KILL, Filter(), by="ann")
     eventually(lambda: DeadJob.objects.filter(reason="killed", killed_by="ann").exists() or worker.must_live())

@@ -10,7 +10,7 @@ import pytest
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from django_pgqueue.models import DeadJob, Job, SucceededJob, Worker
 from tests.app.models import Mark
 from tests.support.crash_points import Point
 from tests.support.waiting import eventually
@@ -24,15 +24,15 @@ class Story(NamedTuple):
     """What became of a job."""
 
     runs: int  # counted by the effects of the task that were committed
-    end: str  # "finished", or the reason of a dead job
+    end: str  # "succeeded", or the reason of a dead job
     attempts: int
     lost: int
     history: list[str]
 
 
-ONE_RUN = Story(1, "finished", 1, 0, [])
-RAN_AGAIN = Story(2, "finished", 2, 1, ["lost"])
-FIRST_RUN_IN_VAIN = Story(1, "finished", 2, 1, ["lost"])
+ONE_RUN = Story(1, "succeeded", 1, 0, [])
+RAN_AGAIN = Story(2, "succeeded", 2, 1, ["lost"])
+FIRST_RUN_IN_VAIN = Story(1, "succeeded", 2, 1, ["lost"])
 
 
 class Trial:
@@ -61,9 +61,9 @@ class Trial:
         return {name: self._story(job_id) for name, job_id in self.crashed.items()}
 
     def _story(self, job_id: int) -> Story:
-        finished = FinishedJob.objects.filter(pk=job_id).first()
-        row = finished or DeadJob.objects.get(pk=job_id)
-        end = "finished" if finished else row.reason
+        succeeded = SucceededJob.objects.filter(pk=job_id).first()
+        row = succeeded or DeadJob.objects.get(pk=job_id)
+        end = "succeeded" if succeeded else row.reason
         history = [entry["kind"] for entry in row.errors]
         return Story(Mark.objects.filter(job_id=job_id).count(), end, row.attempts, row.lost, history)
 
@@ -119,5 +119,5 @@ def test_failed_attempt_is_counted_once_whichever_process_dies_while_it_is_writt
     trial.crash_at("ack committed", app.fail_until, 2)
     assert trial.stories() == {
         "ack sent": RAN_AGAIN,
-        "ack committed": Story(2, "finished", 2, 0, ["failed"]),
+        "ack committed": Story(2, "succeeded", 2, 0, ["failed"]),
     }

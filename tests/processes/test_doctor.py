@@ -5,7 +5,7 @@ import os
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue.models import FinishedJob
+from django_pgqueue.models import SucceededJob
 from tests.support import prestarted
 from tests.support.needs import PGBOUNCER
 from tests.support.pgbouncer import BINARY
@@ -43,7 +43,7 @@ def named(text: str) -> set[str]:
 def test_nothing_is_found_while_a_worker_works_and_it_is_missed_once_it_is_gone(start_worker, sql):
     real = start_worker("--processes", "2", LEASE_SECONDS="3").wait_until_ready()
     app.record.enqueue_many([("x",)] * 50)
-    eventually(lambda: FinishedJob.objects.count() == 50)
+    eventually(lambda: SucceededJob.objects.count() == 50)
     assert found(sql, set()) == ("healthy\n", "", 0)
     real.kill_group()
     app.record.enqueue_many([("x",)])

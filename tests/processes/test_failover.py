@@ -84,15 +84,15 @@ class Producer(threading.Thread):
         (self.rolled_back if is_unwanted else self.committed).extend((plain, atomic))
 
 
-def finished(cluster: Cluster) -> dict[int, int]:
+def succeeded(cluster: Cluster) -> dict[int, int]:
     """Return the jobs that have succeeded, with their attempts."""
-    return dict(cluster.primary.sql("SELECT id, attempts FROM pgqueue_finished_jobs"))
+    return dict(cluster.primary.sql("SELECT id, attempts FROM pgqueue_succeeded_jobs"))
 
 
 def wait_for_more(cluster: Cluster) -> None:
     """Wait until a hundred more jobs have succeeded."""
-    known = len(finished(cluster))
-    eventually(lambda: len(finished(cluster)) > known + 100)
+    known = len(succeeded(cluster))
+    eventually(lambda: len(succeeded(cluster)) > known + 100)
 
 
 def pids(cluster: Cluster) -> set[int]:
@@ -117,7 +117,7 @@ def test_failover_under_load_loses_nothing_and_runs_nothing_twice(cluster, start
 
     eventually(lambda: cluster.primary.sql("SELECT count(*) FROM pgqueue_jobs") == [(0,)])
     attempts, runs = (
-        finished(cluster),
+        succeeded(cluster),
         Counter(tuple(map(int, line.split())) for line in ledger.read_text().splitlines()),
     )
     ran: dict[int, set[int]] = {}

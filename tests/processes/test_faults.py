@@ -14,7 +14,7 @@ import tests.app.tasks as app
 from django_pgqueue.db.connections import POSTGRESQL_17
 from django_pgqueue.jobs.actions import kill
 from django_pgqueue.maintenance.partitions import maintain_partitions
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from django_pgqueue.models import DeadJob, Job, SucceededJob, Worker
 from django_pgqueue.states import NEVER
 from tests.app.models import Mark
 from tests.support.crash_points import Point
@@ -64,8 +64,8 @@ def test_killed_child_pays_for_started_jobs_only_and_all_run_again_at_once(start
     go.touch()
     eventually(lambda: Mark.objects.filter(label="end").count() == 300)
     assert set(Mark.objects.filter(label="end").values_list("job_id", flat=True)) == set(ids)
-    eventually(lambda: FinishedJob.objects.filter(pk__in=ids).count() == 300)
-    attempts = dict(FinishedJob.objects.filter(pk__in=ids).values_list("id", "attempts"))
+    eventually(lambda: SucceededJob.objects.filter(pk__in=ids).count() == 300)
+    attempts = dict(SucceededJob.objects.filter(pk__in=ids).values_list("id", "attempts"))
     assert {attempts[job_id] for job_id in victims} == {2}
     assert {attempts[job_id] for job_id in set(ids) - victims} == {1}
 
@@ -144,7 +144,7 @@ def test_busy_worker_finishes_what_runs_and_gives_the_rest_back(start_worker, nu
     assert worker.wait() == 0, worker.text()
     begun = started()
     assert set(Mark.objects.filter(label="end").values_list("job_id", flat=True)) == begun
-    assert set(FinishedJob.objects.values_list("id", flat=True)) == begun
+    assert set(SucceededJob.objects.values_list("id", flat=True)) == begun
     assert set(Job.objects.values_list("id", flat=True)) == set(ids) - begun
     assert set(Job.objects.values_list("status", "attempts", "first_started_at")) == {("queued", 0, NEVER)}
     assert Worker.objects.count() == 0
@@ -182,9 +182,9 @@ def test_terminated_connections_are_opened_again_and_no_job_is_lost(start_worker
     ids = enqueued_ids(app.record_atomic, [(str(number),) for number in range(1500)])
     worker = start_worker("--processes", "2", "--concurrency", "4").wait_until_ready()
     for cut in range(1, 4):
-        eventually(lambda cut=cut: FinishedJob.objects.count() > cut * 300)
+        eventually(lambda cut=cut: SucceededJob.objects.count() > cut * 300)
         terminate(sql, "pgqueue")
-    eventually(lambda: FinishedJob.objects.count() == 1500)
+    eventually(lambda: SucceededJob.objects.count() == 1500)
     assert worker.process.poll() is None
     assert sorted(Mark.objects.values_list("job_id", flat=True)) == ids
     app.record.enqueue("afterwards")
@@ -195,17 +195,17 @@ def test_terminated_connections_are_opened_again_and_no_job_is_lost(start_worker
 def test_connections_of_handlers_may_die_between_jobs(start_worker, sql):
     start_worker("--concurrency", "1").wait_until_ready()
     app.record.using(max_attempts=1).enqueue("before")
-    eventually(lambda: FinishedJob.objects.count() == 1)
+    eventually(lambda: SucceededJob.objects.count() == 1)
     sql(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
         "WHERE pid <> pg_backend_pid() AND datname = current_database() AND application_name NOT LIKE 'pgqueue%%'"
     )
     for attempt in range(5):  # the first may fail on the dead connection; it must not poison the slot
         app.record.using(max_attempts=1).enqueue(f"after {attempt}")
-        eventually(lambda ended=attempt + 2: FinishedJob.objects.count() + DeadJob.objects.count() == ended)
-        if FinishedJob.objects.count() == 2:
+        eventually(lambda ended=attempt + 2: SucceededJob.objects.count() + DeadJob.objects.count() == ended)
+        if SucceededJob.objects.count() == 2:
             break
-    assert FinishedJob.objects.count() == 2
+    assert SucceededJob.objects.count() == 2
     assert DeadJob.objects.count() <= 1
 
 
@@ -228,7 +228,7 @@ def test_coroutine_that_exits_does_not_stop_the_event_loop(start_worker):
     fine = enqueued_ids(app.arecord, [("x",)] * 5)
     worker = start_worker("--concurrency", "2", "--drain")
     assert worker.wait() == 0
-    assert set(FinishedJob.objects.values_list("id", flat=True)) == set(fine)
+    assert set(SucceededJob.objects.values_list("id", flat=True)) == set(fine)
     assert DeadJob.objects.get().id == broken
 
 
@@ -242,7 +242,7 @@ def test_coroutines_killed_again_and_again_leave_no_lane_dead(start_worker):
         )
     assert set(DeadJob.objects.values_list("reason", flat=True)) == {"killed"}
     fine = enqueued_ids(app.arecord, [("x",)] * 4)
-    eventually(lambda: FinishedJob.objects.filter(pk__in=fine).count() == 4)
+    eventually(lambda: SucceededJob.objects.filter(pk__in=fine).count() == 4)
 
 
 def test_process_whose_row_was_taken_away_is_registered_again_and_works_on(start_worker, sql):
@@ -250,7 +250,7 @@ def test_process_whose_row_was_taken_away_is_registered_again_and_works_on(start
     sql("DELETE FROM pgqueue_workers")
     eventually(lambda: "was taken for dead and is registered again" in worker.text())
     app.record.enqueue("x")
-    eventually(FinishedJob.objects.exists)
+    eventually(SucceededJob.objects.exists)
 
 
 def test_busy_worker_uses_no_cpu_of_its_own(start_worker):
@@ -269,7 +269,7 @@ def test_handler_that_holds_the_gil_does_not_get_its_neighbours_started_twice(st
     once = enqueued_ids(app.sleep_once.using(queue="a"), [(0.1,)] * 4)
     app.hold_the_gil.using(queue="a", priority=10).enqueue(5)
     start_worker("--concurrency", "5", LEASE_SECONDS="3").wait_until_ready()
-    eventually(lambda: FinishedJob.objects.count() == 5)
+    eventually(lambda: SucceededJob.objects.count() == 5)
     assert sorted(Mark.objects.filter(label="start", job_id__in=once).values_list("job_id", flat=True)) == once
 
 
@@ -310,7 +310,7 @@ def test_short_outages_get_no_living_worker_reaped(start_worker, sql, tmp_path):
     finally:
         sql("DROP FUNCTION pgqueue_cut CASCADE")
     go.touch()
-    eventually(lambda: FinishedJob.objects.filter(pk__in=ids, attempts=1).count() == 2)
+    eventually(lambda: SucceededJob.objects.filter(pk__in=ids, attempts=1).count() == 2)
     assert not any("Reaped" in worker.text() for worker in workers)
 
 
@@ -325,7 +325,7 @@ def test_worker_stopped_while_it_starts_leaves_no_row(start_worker):
 
 def test_one_service_that_fails_does_not_stop_the_others(start_worker, sql, queue):
     """A table in the place of a partition to be made: DDL fails at every pass, and jobs run all the same."""
-    [(name,)] = sql("SELECT 'pgqueue_finished_jobs_' || to_char((now() AT TIME ZONE 'UTC')::date + 7, 'YYYYMMDD')")
+    [(name,)] = sql("SELECT 'pgqueue_succeeded_jobs_' || to_char((now() AT TIME ZONE 'UTC')::date + 7, 'YYYYMMDD')")
     sql(f"DROP TABLE IF EXISTS {name}")  # midnight may have passed since it was made for seven days ahead
     sql(f"CREATE VIEW {name} AS SELECT 1")
     sql("CREATE FUNCTION pgqueue_no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$")
@@ -334,7 +334,7 @@ def test_one_service_that_fails_does_not_stop_the_others(start_worker, sql, queu
         worker = start_worker().wait_until_ready()
         app.record.enqueue("x")
         app.record.using(run_at=timedelta(seconds=1)).enqueue("later")
-        eventually(lambda: FinishedJob.objects.count() == 2)
+        eventually(lambda: SucceededJob.objects.count() == 2)
         eventually(lambda: "The service remove_workers failed" in worker.text())
     finally:
         sql("DROP FUNCTION pgqueue_no CASCADE")
@@ -351,10 +351,10 @@ def test_frozen_command_starts_nothing_when_it_thaws(start_worker, tmp_path):
     frozen.freeze()
     go.touch()
     start_worker("--concurrency", "2", LEASE_SECONDS="3").wait_until_ready()
-    eventually(lambda: FinishedJob.objects.count() == 4)
+    eventually(lambda: SucceededJob.objects.count() == 4)
     frozen.thaw()
     eventually(lambda: "Stale result dropped" in frozen.text())
-    assert FinishedJob.objects.filter(pk__in=jobs).count() == 4
+    assert SucceededJob.objects.filter(pk__in=jobs).count() == 4
     assert Mark.objects.filter(label="start").count() == 6
     frozen.signal(signal.SIGTERM)
     assert frozen.wait() == 0
@@ -363,12 +363,12 @@ def test_frozen_command_starts_nothing_when_it_thaws(start_worker, tmp_path):
 def test_worker_serves_on_after_a_child_ends_itself(start_worker):
     worker = start_worker().wait_until_ready()
     app.record.enqueue("before")
-    eventually(FinishedJob.objects.exists)
+    eventually(SucceededJob.objects.exists)
     [child] = worker.children()
     os.kill(child, signal.SIGTERM)
     eventually(lambda: worker.children() not in ([], [child]))
     app.record.enqueue("x")
-    eventually(lambda: FinishedJob.objects.count() == 2)
+    eventually(lambda: SucceededJob.objects.count() == 2)
     assert "ended (exit code 0), starting another" in worker.text()
 
 
@@ -378,8 +378,8 @@ def test_job_that_kills_its_process_again_and_again_dies_and_the_others_are_done
     worker = start_worker("--concurrency", "1").wait_until_ready()
     dead = eventually(DeadJob.objects.filter(pk=killer).first)
     assert (dead.reason, dead.lost, [entry["kind"] for entry in dead.errors]) == ("lost", 3, ["lost"] * 3)
-    eventually(lambda: FinishedJob.objects.count() == 50)
-    assert set(FinishedJob.objects.values_list("attempts", flat=True)) == {1}
+    eventually(lambda: SucceededJob.objects.count() == 50)
+    assert set(SucceededJob.objects.values_list("attempts", flat=True)) == {1}
     assert sorted(Mark.objects.filter(label="x").values_list("job_id", flat=True)) == others
     assert worker.process.poll() is None
 
@@ -394,7 +394,7 @@ def test_job_that_ends_its_process_before_it_is_begun_dies_and_the_others_are_do
     dead = eventually(DeadJob.objects.filter(pk=poison).first)
     assert (dead.reason, dead.lost, [entry["kind"] for entry in dead.errors]) == ("lost", 3, ["lost"] * 3)
     assert "before it was begun" in dead.errors[-1]["message"]
-    eventually(lambda: FinishedJob.objects.count() == 20)
+    eventually(lambda: SucceededJob.objects.count() == 20)
     assert sorted(Mark.objects.filter(label="x").values_list("job_id", flat=True)) == others
     assert worker.process.poll() is None
 
@@ -417,10 +417,10 @@ def test_whatever_a_task_leaves_behind_the_next_one_starts_clean(start_worker):
     assert marks[begun] == ["before"]
     assert [marks[job_id] for job_id in forked] == [["inside"], ["inside"]]
     assert sorted(marks[helped]) == ["after", "before", "helper"]
-    finished = FinishedJob.objects.in_bulk()
-    assert finished.keys() == {begun, *forked, helped, fine}
-    assert [finished[job_id].result for job_id in forked] == ["original"] * 2
-    assert {job.attempts for job in finished.values()} == {1}
+    succeeded = SucceededJob.objects.in_bulk()
+    assert succeeded.keys() == {begun, *forked, helped, fine}
+    assert [succeeded[job_id].result for job_id in forked] == ["original"] * 2
+    assert {job.attempts for job in succeeded.values()} == {1}
     dead = DeadJob.objects.in_bulk()
     assert dead.keys() == {*interrupted, unstorable}
     assert {dead[job_id].errors[0]["error"] for job_id in interrupted} == {"KeyboardInterrupt"}
@@ -444,13 +444,13 @@ def test_command_frozen_in_the_middle_of_its_flush_keeps_no_rows_locked(start_wo
     frozen.wait_until_frozen()
     other = start_worker("--concurrency", "1", **limits)
     if version >= POSTGRESQL_17:
-        eventually(lambda: FinishedJob.objects.filter(pk=job_id).exists())
-        assert (FinishedJob.objects.get().attempts, FinishedJob.objects.get().lost) == (2, 1)
+        eventually(lambda: SucceededJob.objects.filter(pk=job_id).exists())
+        assert (SucceededJob.objects.get().attempts, SucceededJob.objects.get().lost) == (2, 1)
     frozen.thaw()
-    eventually(lambda: FinishedJob.objects.filter(pk=job_id).exists())
+    eventually(lambda: SucceededJob.objects.filter(pk=job_id).exists())
     later = enqueued_ids(app.record, [("later",)] * 20)
-    eventually(lambda: FinishedJob.objects.filter(pk__in=later).count() == 20)
-    assert Mark.objects.filter(job_id=job_id).count() == FinishedJob.objects.get(pk=job_id).attempts
+    eventually(lambda: SucceededJob.objects.filter(pk__in=later).count() == 20)
+    assert Mark.objects.filter(job_id=job_id).count() == SucceededJob.objects.get(pk=job_id).attempts
     other.wait_until_ready()
     for worker in (frozen, other):
         worker.signal(signal.SIGTERM)
@@ -462,12 +462,12 @@ def test_job_announced_without_a_listener_is_found_when_the_listener_is_back(sta
     worker = start_worker(PGQUEUE=json.dumps({"POLL_SECONDS": 3600})).wait_until_ready()
     assert "LISTEN on" in worker.text()
     app.record.enqueue("first")
-    eventually(lambda: FinishedJob.objects.count() == 1)
+    eventually(lambda: SucceededJob.objects.count() == 1)
     sql("INSERT INTO pgqueue_jobs (task, queue) VALUES ('tests.app.tasks.record', 'a queue that no worker knows yet')")
     terminate(sql, "pgqueue listener")
-    eventually(lambda: FinishedJob.objects.count() == 2)
+    eventually(lambda: SucceededJob.objects.count() == 2)
     app.record.enqueue("heard")
-    eventually(lambda: FinishedJob.objects.count() == 3)
+    eventually(lambda: SucceededJob.objects.count() == 3)
 
 
 def test_job_that_kills_its_process_takes_no_other_job_with_it(start_worker):
@@ -478,5 +478,5 @@ def test_job_that_kills_its_process_takes_no_other_job_with_it(start_worker):
     assert worker.wait() == 0
     dead = DeadJob.objects.get()
     assert (dead.id, dead.reason, dead.lost) == (killer.id, "lost", 3)
-    assert FinishedJob.objects.filter(id__in=[job.id for job in innocent]).count() == 7
+    assert SucceededJob.objects.filter(id__in=[job.id for job in innocent]).count() == 7
     assert "was lost 2 times: it runs alone" in worker.text()

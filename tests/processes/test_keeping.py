@@ -34,7 +34,7 @@ def vacuums(sql):
 @pytest.fixture
 def missing(sql, queue):
     """Take the partition of a day ahead away, and return its name; at the end it is there again."""
-    name = f"pgqueue_finished_jobs_{dt.datetime.now(dt.UTC).date() + dt.timedelta(7):%Y%m%d}"
+    name = f"pgqueue_succeeded_jobs_{dt.datetime.now(dt.UTC).date() + dt.timedelta(7):%Y%m%d}"
     sql(f"DROP TABLE IF EXISTS {name}")
     yield name
     maintain_partitions(queue, retention_days=7)
@@ -64,8 +64,8 @@ def test_lesser_worker_works_and_says_what_it_cannot_do(start_worker, sql, login
     before = vacuums()
     worker = start_worker(**SETTINGS, DATABASE_URL=login_as("shop_worker")).wait_until_ready()
     busy(lambda: "The worker's role may not VACUUM pgqueue_jobs. Set PGQUEUE[" in worker.text())
-    assert "(pgqueue.W003) The role of 'default' may not make and drop partitions of finished jobs" in worker.text()
-    assert "Partitions of pgqueue_finished_jobs cannot be kept" in worker.text()
+    assert "(pgqueue.W003) The role of 'default' may not make and drop partitions of succeeded jobs" in worker.text()
+    assert "Partitions of pgqueue_succeeded_jobs cannot be kept" in worker.text()
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
     assert vacuums() == before

@@ -11,7 +11,7 @@ from django.db.models import Sum
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Queue, Stat
+from django_pgqueue.models import DeadJob, Job, Queue, Stat, SucceededJob
 from tests.app.models import Mark
 from tests.support.many import enqueued_ids
 from tests.support.scraping import OPENMETRICS, Scraped, Sheet, must_lint
@@ -73,7 +73,7 @@ def test_four_processes_tell_what_the_handlers_and_the_tables_tell(start_worker,
     ran = {task: Mark.objects.filter(label=label).count() for task, label in ((app.record, "x"), (app.arecord, "y"))}
     assert ran == {app.record: 600, app.arecord: 100}
     for task, number in {**ran, app.parent: 20, app.noop: 20, app.until_exists: 16}.items():
-        assert attempts(sheet, task, "succeeded") == number == FinishedJob.objects.filter(task=task.name).count()
+        assert attempts(sheet, task, "succeeded") == number == SucceededJob.objects.filter(task=task.name).count()
     assert attempts(sheet, app.fail, "failed") == 90 == Mark.objects.filter(label="no luck").count()
     assert attempts(sheet, app.fail, "succeeded") == 0
     assert [attempts(sheet, app.fail_until, what) for what in ("failed", "succeeded", "lost")] == [30, 30, 0]

@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 import tests.app.tasks as app
-from django_pgqueue.models import FinishedJob, Job, Worker
+from django_pgqueue.models import Job, SucceededJob, Worker
 from tests.app.models import Mark
 from tests.support.many import enqueued_ids
 from tests.support.waiting import eventually
@@ -34,7 +34,7 @@ def marks(label: str | None = None) -> list[int]:
 def test_answers_lost_at_commit_let_nothing_run_twice_and_nothing_be_lost(start_worker, proxy):
     """The consumer does not learn that its outcomes and claims were committed, nor a task that its transaction was."""
     for _ in range(3):
-        proxy.lose_answer("pgqueue consumer", to=b"INSERT INTO pgqueue_finished_jobs")
+        proxy.lose_answer("pgqueue consumer", to=b"INSERT INTO pgqueue_succeeded_jobs")
         proxy.lose_answer("", to=b"COMMIT")
     worker = start_worker(
         *("--concurrency", "4"),
@@ -47,10 +47,10 @@ def test_answers_lost_at_commit_let_nothing_run_twice_and_nothing_be_lost(start_
     ids = []
     while proxy.is_losing:
         ids += [*enqueued_ids(app.record, [("x",)] * 20), *enqueued_ids(app.record_atomic, [("x",)] * 20)]
-        eventually(lambda ids=ids: FinishedJob.objects.count() >= len(ids) - 100)
+        eventually(lambda ids=ids: SucceededJob.objects.count() >= len(ids) - 100)
     eventually(lambda: not Job.objects.exists())
     assert marks() == sorted(ids)
-    assert set(FinishedJob.objects.values_list("attempts", "lost")) == {(1, 0)}
+    assert set(SucceededJob.objects.values_list("attempts", "lost")) == {(1, 0)}
     eventually(lambda: worker.text().count("Stale result dropped") >= 3)
     assert worker.text().count("Stale result dropped") == 3, "those of the tasks that were told of an error"
     assert "The consumer cannot work with the database" in worker.text()
@@ -65,10 +65,10 @@ def test_connections_that_fall_silent_are_given_up(start_worker, proxy):
         PGQUEUE=json.dumps({"STATEMENT_TIMEOUT_SECONDS": 1}),
     ).wait_until_ready()
     ids = enqueued_ids(app.record, [("before",)] * 20)
-    eventually(lambda: FinishedJob.objects.count() == 20)
+    eventually(lambda: SucceededJob.objects.count() == 20)
     assert proxy.stall("pgqueue") >= 4
     ids += enqueued_ids(app.record, [("after",)] * 20)
-    eventually(lambda: FinishedJob.objects.count() == 40)
+    eventually(lambda: SucceededJob.objects.count() == 40)
     assert marks() == ids
     for service in ("The consumer cannot work", "The heartbeat failed", "The maintenance failed"):
         eventually(lambda service=service: service in worker.text())
@@ -97,7 +97,7 @@ def test_command_waits_for_the_database_where_it_is_told_to(start_worker, proxy)
     eventually(lambda: "Waiting for the database of alias 'default'" in worker.text() or worker.must_live())
     proxy.come_back()
     assert worker.wait() == 0, worker.text()
-    assert FinishedJob.objects.filter(pk=job_id).exists()
+    assert SucceededJob.objects.filter(pk=job_id).exists()
     assert worker.text().count("Waiting for the database") == 1
 
 
@@ -119,13 +119,13 @@ def test_database_away_for_twice_the_lease_gets_no_worker_reaped_and_no_process_
     children = [worker.children() for worker in workers]
     long = enqueued_ids(app.pause.using(lease=3, priority=10), [(8.0,)] * 4)
     ids = enqueued_ids(app.noop.using(lease=3), [()] * 8_000)
-    eventually(lambda: Job.objects.filter(status="running", pk__in=long).count() == 4 and FinishedJob.objects.exists())
+    eventually(lambda: Job.objects.filter(status="running", pk__in=long).count() == 4 and SucceededJob.objects.exists())
     proxy.go_away()
     over = models.Q(lease_until__lte=Now() - dt.timedelta(seconds=3))
     eventually(lambda: not Worker.objects.exclude(over).exists() and Job.objects.filter(status="running").exists())
     proxy.come_back()
-    eventually(lambda: FinishedJob.objects.count() == len([*long, *ids]))
-    assert set(FinishedJob.objects.values_list("attempts", "lost")) == {(1, 0)}
+    eventually(lambda: SucceededJob.objects.count() == len([*long, *ids]))
+    assert set(SucceededJob.objects.values_list("attempts", "lost")) == {(1, 0)}
     assert [worker.children() for worker in workers] == children
     for worker in workers:
         assert worker.process.poll() is None

@@ -16,7 +16,7 @@ from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.flow.concurrency import LockKind, try_lock
 from django_pgqueue.jobs import ack, waiter
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.models import FinishedJob, Job
+from django_pgqueue.models import Job, SucceededJob
 from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.worker import listener as listener_module
 from django_pgqueue.worker.heartbeat import Liveness
@@ -278,7 +278,7 @@ def test_worker_behind_a_pooler_finds_jobs_by_polling(pool, start_worker):
     worker = start_worker(**pooler.environment()).wait_until_ready()
     assert "LISTEN off, polling every 1 s" in worker.text()
     app.record.enqueue("x")
-    eventually(FinishedJob.objects.exists)
+    eventually(SucceededJob.objects.exists)
 
 
 def test_worker_behind_a_pooler_is_woken_by_way_of_the_direct_alias(pool, start_worker):
@@ -289,7 +289,7 @@ def test_worker_behind_a_pooler_is_woken_by_way_of_the_direct_alias(pool, start_
     for number in range(3):
         app.record.enqueue(str(number))
         eventually(lambda: not Job.objects.exists())
-    assert FinishedJob.objects.count() == 3
+    assert SucceededJob.objects.count() == 3
 
 
 def test_worker_outlives_its_pooler(pool, start_worker):
@@ -298,7 +298,7 @@ def test_worker_outlives_its_pooler(pool, start_worker):
     worker = start_worker(**pooler.environment()).wait_until_ready()
     pooler.restart()
     app.record.enqueue("x")
-    eventually(FinishedJob.objects.exists)
+    eventually(SucceededJob.objects.exists)
     assert worker.process.poll() is None
     assert "Traceback" not in worker.text()
 

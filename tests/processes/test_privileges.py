@@ -22,7 +22,7 @@ from django_pgqueue.jobs.actions import KILL
 from django_pgqueue.jobs.bulk_actions import begin, stop
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.search import Filter
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule
+from django_pgqueue.models import DeadJob, Job, Schedule, SucceededJob
 from django_pgqueue.records import Fate, Outcome
 from tests.support.catalogue import TABLES
 from tests.support.waiting import PATIENCE_SECONDS, eventually
@@ -55,7 +55,7 @@ def test_web_server_enqueues_and_can_neither_read_nor_change_what_it_has_enqueue
         "UPDATE pgqueue_jobs SET task = 'x'",
         "DELETE FROM pgqueue_jobs",
         "SELECT errors FROM pgqueue_dead_jobs",
-        "SELECT result FROM pgqueue_finished_jobs",
+        "SELECT result FROM pgqueue_succeeded_jobs",
         "SELECT host FROM pgqueue_workers",
         "DROP TABLE pgqueue_jobs",
         "CREATE TABLE mine (id int)",
@@ -105,8 +105,8 @@ FORBIDDEN = {
     "shop_worker": (
         "DELETE FROM pgqueue_dead_jobs",
         "UPDATE pgqueue_dead_jobs SET reason = 'killed'",
-        "UPDATE pgqueue_finished_jobs SET result = '1'",
-        "DELETE FROM pgqueue_finished_jobs",
+        "UPDATE pgqueue_succeeded_jobs SET result = '1'",
+        "DELETE FROM pgqueue_succeeded_jobs",
         "DELETE FROM pgqueue_queues",
         "DELETE FROM pgqueue_stats",
         "INSERT INTO pgqueue_bulk_actions (action, source, by) VALUES ('kill', 'live', 'ann')",
@@ -114,7 +114,7 @@ FORBIDDEN = {
         "SELECT password FROM auth_user",
     ),
     "shop_admin": (
-        "INSERT INTO pgqueue_finished_jobs SELECT * FROM pgqueue_finished_jobs",
+        "INSERT INTO pgqueue_succeeded_jobs SELECT * FROM pgqueue_succeeded_jobs",
         "INSERT INTO pgqueue_workers (pid) VALUES (1)",
         "DELETE FROM pgqueue_workers",
         "DELETE FROM pgqueue_queues",
@@ -228,9 +228,9 @@ def test_admin_can_act_on_jobs(as_role, sql):
     assert retry([later], by="ann").ids == [later]
     assert move([later], queue="new", by="ann") == set_priority([later], priority=1, by="ann") == [later]
     assert kill([later], by="ann").dead == purge([later], by="ann") == [later]
-    assert purge([later], by="ann", finished=True) == []
+    assert purge([later], by="ann", succeeded=True) == []
     assert stop([begin(KILL, Filter(), by="ann")], by="ann")
-    for words in (["list", "--status", "finished"], ["enqueue", "tests.app.tasks.noop"]):
+    for words in (["list", "--status", "succeeded"], ["enqueue", "tests.app.tasks.noop"]):
         call_command("pgqueue_jobs", *words, stdout=io.StringIO())
     call_command("pgqueue_jobs", "show", str(Job.objects.earliest("id").pk), stdout=io.StringIO())
     assert sql("SELECT count(*) FROM pgqueue_workers") == [(0,)]
@@ -254,7 +254,7 @@ def test_worker_that_owns_nothing_runs_jobs_and_cannot_rewrite_history(start_wor
     jobs = [app.parent.enqueue().id, app.arecord.enqueue("may not write its mark").id, app.discard.enqueue().id]
     failed = app.log_in.enqueue("ann", "hunter2").id
     Job.objects.create(task="unknown.task")
-    eventually(lambda: FinishedJob.objects.count() == 2 and DeadJob.objects.count() == 2)
+    eventually(lambda: SucceededJob.objects.count() == 2 and DeadJob.objects.count() == 2)
     eventually(lambda: Job.objects.filter(status="scheduled").count() == 2)
     assert DeadJob.objects.get(pk=failed).errors[0]["message"] == "ann cannot log in with [redacted]"
     assert "permission denied for table" in Job.objects.get(pk=jobs[1]).errors[0]["message"]
@@ -266,7 +266,7 @@ def test_worker_that_owns_nothing_runs_jobs_and_cannot_rewrite_history(start_wor
     sql("SET ROLE shop_worker")
     for forbidden in (
         "DELETE FROM pgqueue_dead_jobs",
-        "UPDATE pgqueue_finished_jobs SET result = '1'",
+        "UPDATE pgqueue_succeeded_jobs SET result = '1'",
         "TRUNCATE pgqueue_jobs",
         "ALTER TABLE pgqueue_jobs ADD COLUMN mine int",
         "CREATE TABLE mine (id int)",

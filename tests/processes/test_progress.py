@@ -30,5 +30,5 @@ def test_others_see_progress_and_metadata_while_a_job_runs(start_worker, tmp_pat
     finally:
         waiter.stop_all()
     state = handle.state()
-    assert (state.status, state.progress["done"], state.progress["message"]) == ("finished", 1000, "at 1000")
+    assert (state.status, state.progress["done"], state.progress["message"]) == ("succeeded", 1000, "at 1000")
     assert state.metadata["done"] == 1000

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 import tests.app.tasks as app
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from django_pgqueue.models import DeadJob, Job, SucceededJob, Worker
 from django_pgqueue.worker.processes import resident_bytes
 from tests.app.models import Mark
 from tests.support.many import enqueued_ids
@@ -35,9 +35,9 @@ def test_process_is_replaced_after_max_jobs_and_no_job_is_lost_or_run_twice(star
     ids = enqueued_ids(app.record, [(str(number),) for number in range(200)])
     assert eventually(lambda: recycled(worker))[0] == first
     later = enqueued_ids(app.record, [("later",)] * 200)
-    eventually(lambda: FinishedJob.objects.count() == 400)
+    eventually(lambda: SucceededJob.objects.count() == 400)
     assert sorted(Mark.objects.values_list("job_id", flat=True)) == sorted([*ids, *later])
-    assert set(FinishedJob.objects.values_list("attempts", flat=True)) == {1}
+    assert set(SucceededJob.objects.values_list("attempts", flat=True)) == {1}
     assert f"Recycling process {first}: " in worker.text()
     assert "ended (" not in worker.text()  # what is said of a crash
     worker.signal(signal.SIGTERM)
@@ -155,7 +155,7 @@ def test_process_that_has_grown_too_large_is_replaced(start_worker):
     worker = start_worker("--max-memory", "200", "--concurrency", "1", afresh=True, **settled).wait_until_ready()
     [first] = worker.children()
     app.noop.enqueue()
-    eventually(lambda: FinishedJob.objects.count() == 1)
+    eventually(lambda: SucceededJob.objects.count() == 1)
     assert resident_bytes(first) < 200 * 2**20
     app.grow.enqueue(250)
     assert eventually(lambda: recycled(worker)) == [first]
@@ -196,6 +196,6 @@ def test_worn_process_may_die_while_its_replacement_starts(start_worker):
     with contextlib.suppress(ProcessLookupError):  # the replacement was quick
         os.kill(first, signal.SIGKILL)
     app.record.enqueue_many([("y",)] * 3)
-    eventually(lambda: FinishedJob.objects.count() == 8)
+    eventually(lambda: SucceededJob.objects.count() == 8)
     eventually(lambda: len(worker.children()) == 1)
     assert worker.process.poll() is None, worker.text()

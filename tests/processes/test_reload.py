@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from django_pgqueue.models import FinishedJob, Job
+from django_pgqueue.models import Job, SucceededJob
 from django_pgqueue.states import NEVER
 from tests.support.waiting import eventually
 from tests.support.workers import Worker
@@ -99,7 +99,7 @@ class Project:
     def result(self, task: str) -> str:
         """Run a job and return what came of it."""
         job_id = self.enqueue(task)
-        return eventually(FinishedJob.objects.filter(pk=job_id).first).result
+        return eventually(SucceededJob.objects.filter(pk=job_id).first).result
 
 
 @pytest.fixture
@@ -145,8 +145,8 @@ def test_worker_runs_the_new_code_and_ctrl_c_ends_it(shelf, tmp_path):
     assert shelf.result("annex.tasks.title") == "first"
     eventually(Job.objects.filter(pk=job_id, status="running", attempts=1, lost=0).exists)
     (tmp_path / "let go").touch()
-    finished = eventually(FinishedJob.objects.filter(pk=job_id).first)
-    assert (finished.result, finished.attempts, finished.errors) == ("second", 1, [])
+    succeeded = eventually(SucceededJob.objects.filter(pk=job_id).first)
+    assert (succeeded.result, succeeded.attempts, succeeded.errors) == ("second", 1, [])
 
     # Code that cannot be imported is waited for; that of an app that is new, which the reloader does not know
     shelf.change("annex/tasks.py", '"first"', '"third to')
@@ -187,7 +187,7 @@ def test_drained_worker_ends_its_reloader(shelf):
     job_id = shelf.enqueue("shelf.tasks.title")
     command = shelf.start("--reload", "--drain")
     assert command.wait() == 0
-    assert FinishedJob.objects.filter(pk=job_id).exists()
+    assert SucceededJob.objects.filter(pk=job_id).exists()
 
 
 def test_worker_that_cannot_start_ends_its_reloader_with_the_same_error(shelf):

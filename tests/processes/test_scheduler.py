@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from django.utils import timezone
 
-from django_pgqueue.models import FinishedJob, Job, Schedule
+from django_pgqueue.models import Job, Schedule, SucceededJob
 from tests.support.crash_points import Point
 from tests.support.schedules import make
 from tests.support.waiting import eventually
@@ -18,7 +18,7 @@ SECOND = dt.timedelta(seconds=1)
 
 
 def ticks_run() -> Counter:
-    return Counter(FinishedJob.objects.values_list("run_at", flat=True))
+    return Counter(SucceededJob.objects.values_list("run_at", flat=True))
 
 
 def test_two_commands_run_a_schedule_once_a_second(start_worker):
@@ -39,7 +39,7 @@ def test_command_killed_between_the_job_and_its_commit_leaves_the_tick_to_the_ne
     crashed = start_worker(CRASH_POINTS=str(tmp_path))
     assert crashed.wait() == -signal.SIGKILL, crashed.text()
     assert not point.is_armed
-    assert (Job.objects.count(), FinishedJob.objects.count(), Schedule.objects.get().next_at) == (0, 0, first)
+    assert (Job.objects.count(), SucceededJob.objects.count(), Schedule.objects.get().next_at) == (0, 0, first)
     start_worker(CRASH_POINTS=str(tmp_path))
     eventually(lambda: len(ticks_run()) >= 7)
     assert ticks_run() == Counter(first + number * 600 * SECOND for number in range(7))

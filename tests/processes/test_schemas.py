@@ -41,8 +41,8 @@ def test_worker_of_one_schema_leaves_the_jobs_of_another_alone(schemas, sql, sta
     worker = start_worker("--drain", DATABASE_URL=url_of("tenant_a"))
     assert eventually(lambda: worker.process.poll() is not None)
     assert worker.process.returncode == 0, worker.text()
-    [(left, finished, untouched, in_public)] = sql(
-        "SELECT (SELECT count(*) FROM tenant_a.pgqueue_jobs), (SELECT count(*) FROM tenant_a.pgqueue_finished_jobs),"
+    [(left, succeeded, untouched, in_public)] = sql(
+        "SELECT (SELECT count(*) FROM tenant_a.pgqueue_jobs), (SELECT count(*) FROM tenant_a.pgqueue_succeeded_jobs),"
         " (SELECT count(*) FROM tenant_b.pgqueue_jobs WHERE attempts = 0), (SELECT count(*) FROM public.pgqueue_stats)"
     )
-    assert (left, finished, untouched, in_public) == (0, 23, 23, 0)
+    assert (left, succeeded, untouched, in_public) == (0, 23, 23, 0)

@@ -13,7 +13,7 @@ from django_pgqueue.db.connections import POSTGRESQL_17
 from django_pgqueue.db.notify import CHANNEL
 from django_pgqueue.doctor import findings
 from django_pgqueue.doctor.workers import listening
-from django_pgqueue.models import FinishedJob, Job
+from django_pgqueue.models import Job, SucceededJob
 from django_pgqueue.worker import listener as listener_module
 from django_pgqueue.worker.heartbeat import Liveness
 from django_pgqueue.worker.listener import Listener
@@ -48,10 +48,10 @@ def server(django_db_setup, django_db_blocker):
     made.remove()
 
 
-def finished() -> int:
+def succeeded() -> int:
     """Return how many jobs are done; -1 while the server cannot be asked."""
     try:
-        return FinishedJob.objects.using(ALIAS).count()
+        return SucceededJob.objects.using(ALIAS).count()
     except Error:
         connections[ALIAS].close()
         return -1
@@ -63,11 +63,11 @@ def enqueue(number: int) -> list[int]:
 
 def test_server_that_restarts_under_load_is_found_again_and_effects_are_there_once(server, start_worker):
     worker = start_worker("--processes", "2", "--concurrency", "4", DATABASE_URL=server.url)
-    before, ids = finished(), enqueue(900)
+    before, ids = succeeded(), enqueue(900)
     for number, mode in enumerate(("fast", "immediate"), start=1):
-        eventually(lambda number=number: finished() > before + 300 * number - 200)
+        eventually(lambda number=number: succeeded() > before + 300 * number - 200)
         server.restart(mode)
-    eventually(lambda: finished() == before + len(ids))
+    eventually(lambda: succeeded() == before + len(ids))
     assert sorted(Mark.objects.using(ALIAS).filter(job_id__in=ids).values_list("job_id", flat=True)) == ids
     assert worker.process.poll() is None
     assert "ended (" not in worker.text(), "no process had to be replaced"
@@ -98,18 +98,18 @@ TROUBLES = {
 def test_worker_waits_for_a_server_that_refuses_connections_or_writes(server, lesser_url, start_worker):
     """It neither ends nor fills the log, and goes on by itself."""
     worker = start_worker("--concurrency", "2", DATABASE_URL=lesser_url, LEASE_SECONDS="3")
-    done = finished()
+    done = succeeded()
     with server.connect() as connection:
         for trouble, (cause, cure) in TROUBLES.items():
             enqueue(20)
-            eventually(lambda done=done: finished() == done + 20)
+            eventually(lambda done=done: succeeded() == done + 20)
             connection.execute(cause)
             connection.execute("SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE usename = 'shop'")
             enqueue(20)
             eventually(lambda trouble=trouble: trouble in worker.text())
-            assert finished() == done + 20
+            assert succeeded() == done + 20
             connection.execute(cure)
-            eventually(lambda done=done: finished() == done + 40)
+            eventually(lambda done=done: succeeded() == done + 40)
             done += 40
     assert worker.process.poll() is None
     assert "ended (" not in worker.text()
@@ -167,7 +167,7 @@ def test_worker_polls_while_the_notification_queue_is_full(hoarder, server, star
     limited.enqueue("x")
     other = limited.using(queue="other").enqueue("x")
     app.record.using(database=ALIAS, run_at=dt.timedelta(seconds=1)).enqueue("x")
-    eventually(lambda: finished() == 2)
+    eventually(lambda: succeeded() == 2)
     eventually(lambda: Job.objects.using(ALIAS).get(pk=other.id).status == "queued")
     eventually(lambda: "Wake-up ['default'] failed" in worker.text())
     text = worker.text()

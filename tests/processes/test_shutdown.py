@@ -9,7 +9,7 @@ from django.db import transaction
 
 import tests.app.tasks as app
 from django_pgqueue import workers
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from django_pgqueue.models import DeadJob, Job, SucceededJob, Worker
 from django_pgqueue.states import NEVER
 from tests.app.models import Mark
 from tests.support.many import enqueued_ids
@@ -54,7 +54,7 @@ def test_a_thousand_jobs_fetched_ahead_go_back_as_if_they_had_never_been_claimed
     os.kill(child, signal.SIGCONT)
     assert worker.wait() == 0, worker.text()
     begun = set(Mark.objects.filter(label="start").values_list("job_id", flat=True))
-    assert set(FinishedJob.objects.values_list("pk", flat=True)) == begun
+    assert set(SucceededJob.objects.values_list("pk", flat=True)) == begun
     left = Job.objects.filter(pk__in=slow).values_list(
         "pk", "status", "attempts", "lost", "lease_token", "first_started_at", "errors"
     )
@@ -77,10 +77,10 @@ def test_worker_that_is_asked_to_stop_finishes_what_runs_and_another_works_on(st
     eventually(lambda: "Stopping, as ann has asked for" in first.text())
     assert Job.objects.get(pk=running).status == "running"
     later = app.noop.enqueue().id
-    eventually(FinishedJob.objects.filter(pk=later).exists)
+    eventually(SucceededJob.objects.filter(pk=later).exists)
     done.touch()
     assert first.wait() == 0, first.text()
-    assert FinishedJob.objects.filter(pk=running).exists()
+    assert SucceededJob.objects.filter(pk=running).exists()
     assert first.text().count("as ann has asked for") == 1
     assert not Worker.objects.filter(pk__in=asked).exists()
     second.must_live()

@@ -7,7 +7,7 @@ import pytest
 import tests.app.tasks as app
 from django_pgqueue.exceptions import JobTimeout
 from django_pgqueue.jobs.actions import kill
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from tests.app.models import Mark
 from tests.support.waiting import eventually
 
@@ -46,7 +46,7 @@ def test_job_that_listens_is_interrupted_and_no_other_job_notices(start_worker, 
     [child] = worker.children()
     eventually(lambda: have_started(*killed))
     assert set(kill(killed, by="eve").requested) == set(killed)
-    eventually(lambda: FinishedJob.objects.filter(pk__in=[*neighbours, patient], attempts=1).count() == 3)
+    eventually(lambda: SucceededJob.objects.filter(pk__in=[*neighbours, patient], attempts=1).count() == 3)
     eventually(lambda: DeadJob.objects.filter(pk__in=killed, reason="killed").count() == 3)
     for dead in DeadJob.objects.filter(pk__in=killed):
         assert (dead.errors[-1]["by"], dead.attempts) == ("eve", 1)
@@ -102,7 +102,7 @@ def test_job_that_does_not_listen_is_ended_with_its_process_when_others_have_fin
     (tmp_path / "go").touch()
     eventually(lambda: DeadJob.objects.count() == 5 and Job.objects.get().errors)
     assert labels(neighbour) == ["start", "end"]
-    assert FinishedJob.objects.filter(pk=neighbour, attempts=1).exists()
+    assert SucceededJob.objects.filter(pk=neighbour, attempts=1).exists()
     dead = DeadJob.objects.in_bulk()
     for job_id in (last, deaf, coroutine):
         assert (dead[job_id].reason, dead[job_id].lost) == ("exhausted", 0)

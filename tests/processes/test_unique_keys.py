@@ -3,7 +3,7 @@
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from tests.app.models import Mark
 from tests.support.waiting import eventually
 
@@ -20,7 +20,7 @@ def test_job_whose_process_is_killed_after_it_gave_its_key_up_leaves_nothing_stu
     assert conflict.created or conflict.id == old, "between two of its runs it may have the key again"
     eventually(lambda: not Job.objects.exists())
     assert DeadJob.objects.get(pk=old).reason in {"lost", "superseded"}
-    assert FinishedJob.objects.filter(pk=conflict.id).exists() == conflict.created
+    assert SucceededJob.objects.filter(pk=conflict.id).exists() == conflict.created
     assert app.record.using(unique_key="k").enqueue("after").created
     assert worker.process.poll() is None
 
@@ -31,5 +31,5 @@ def test_worker_takes_keys_back_and_lets_them_go_in_the_end(start_worker):
     held = app.record.using(unique_key="reserved", unique_for=1).enqueue("first").id
     eventually(lambda: Job.objects.filter(pk=back, status="scheduled", unique_scope="start").exists())
     assert app.noop.using(unique_key="back").enqueue().id == back
-    eventually(lambda: FinishedJob.objects.filter(pk=held).exists() and not Job.objects.filter(pk=held).exists())
+    eventually(lambda: SucceededJob.objects.filter(pk=held).exists() and not Job.objects.filter(pk=held).exists())
     assert app.noop.using(unique_key="reserved").enqueue().created

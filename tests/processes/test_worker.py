@@ -12,7 +12,7 @@ from django.db import connection, connections, transaction
 
 import tests.app.tasks as app
 from django_pgqueue.jobs.actions import kill
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from django_pgqueue.models import DeadJob, Job, SucceededJob, Worker
 from tests.app.models import Mark
 from tests.support.many import enqueued_ids
 from tests.support.needs import NO_POOLER
@@ -31,7 +31,7 @@ def test_four_processes_run_five_thousand_jobs_once_each(start_worker):
     assert set(runs.values()) == {1}
     assert len(set(Mark.objects.values_list("pid", flat=True))) > 1
     assert Job.objects.count() == 0
-    assert FinishedJob.objects.count() == 5_004
+    assert SucceededJob.objects.count() == 5_004
     assert Worker.objects.count() == 0
 
 
@@ -52,11 +52,11 @@ def test_every_kind_of_job_ends_where_it_should(start_worker):
     worker = start_worker("--drain", afresh=True)
     assert worker.wait() == 0, worker.text()
 
-    finished = FinishedJob.objects.in_bulk()
-    assert finished.keys() == {recorded, coroutine, atomic, lucky, later, old_name}
-    assert finished[recorded].result == finished[coroutine].result == "recorded x"
-    assert (finished[lucky].attempts, [e["attempt"] for e in finished[lucky].errors]) == (3, [1, 2])
-    assert finished[later].attempts == 1
+    succeeded = SucceededJob.objects.in_bulk()
+    assert succeeded.keys() == {recorded, coroutine, atomic, lucky, later, old_name}
+    assert succeeded[recorded].result == succeeded[coroutine].result == "recorded x"
+    assert (succeeded[lucky].attempts, [e["attempt"] for e in succeeded[lucky].errors]) == (3, [1, 2])
+    assert succeeded[later].attempts == 1
     dead = DeadJob.objects.in_bulk()
     assert {job_id: job.reason for job_id, job in dead.items()} == {
         failed: "exhausted",
@@ -92,7 +92,7 @@ def test_transaction_a_job_leaves_open_is_rolled_back_and_the_next_job_is_clean(
 def test_slots_keep_their_connection_between_jobs(start_worker):
     app.backend_pid.enqueue_many([()] * 30)
     assert start_worker("--concurrency", "1", "--drain").wait() == 0
-    assert len(set(FinishedJob.objects.values_list("result", flat=True))) == 1
+    assert len(set(SucceededJob.objects.values_list("result", flat=True))) == 1
 
 
 def test_idle_worker_is_woken_for_queued_and_for_scheduled_jobs(start_worker):
@@ -103,7 +103,7 @@ def test_idle_worker_is_woken_for_queued_and_for_scheduled_jobs(start_worker):
         app.record.using(run_at=dt.timedelta(seconds=0.5)).enqueue("soon")
     eventually(lambda: Mark.objects.filter(label="now").exists())
     eventually(lambda: Mark.objects.filter(label="soon").exists())
-    soon = FinishedJob.objects.filter(args=["soon"])
+    soon = SucceededJob.objects.filter(args=["soon"])
     assert eventually(soon.first).started_at >= soon.get().run_at
 
 
@@ -117,7 +117,7 @@ def test_polling_finds_jobs_that_were_not_announced(start_worker, sql):
     )
     eventually(lambda: Mark.objects.filter(label="sql").exists())
     eventually(lambda: Mark.objects.filter(label="later").exists())
-    later = eventually(FinishedJob.objects.filter(args=["later"]).first)
+    later = eventually(SucceededJob.objects.filter(args=["later"]).first)
     assert later.started_at >= later.run_at
 
 
@@ -217,4 +217,4 @@ def test_job_in_pure_python_leaves_the_interpreter_to_others_soon(start_worker):
     """The consumer and the other slots wait for it whenever they wake; Python's own default is ten times as long."""
     interval = app.switch_interval.enqueue().id
     assert start_worker("--drain").wait() == 0
-    assert FinishedJob.objects.get(pk=interval).result == pytest.approx(0.0005)
+    assert SucceededJob.objects.get(pk=interval).result == pytest.approx(0.0005)

@@ -77,7 +77,7 @@ def test_only_edits_of_schedules_of_the_code_are_taken_back(other_queue):
 
 
 def test_last_job_is_told_wherever_it_is(queue, sql):
-    queued, running, retrying, dead, finished, gone = (app.noop.enqueue().id for _ in range(6))
+    queued, running, retrying, dead, succeeded, gone = (app.noop.enqueue().id for _ in range(6))
     sql("UPDATE pgqueue_jobs SET status = 'scheduled', attempts = 1 WHERE id = %s", retrying)
     Job.objects.filter(pk=gone).delete()
     found = {job.id: job for job in claim(queue, "default", limit=9, worker_id=1)}
@@ -85,14 +85,14 @@ def test_last_job_is_told_wherever_it_is(queue, sql):
         queue,
         [
             Outcome(found[dead], Fate.DIED, reason=Reason.DISCARDED, error={}),
-            Outcome(found[finished], Fate.SUCCEEDED),
+            Outcome(found[succeeded], Fate.SUCCEEDED),
             Outcome(found[queued], Fate.RELEASED),
         ],
     )
-    assert last_jobs(CallerConnection(), [queued, running, retrying, dead, finished, gone]) == {
+    assert last_jobs(CallerConnection(), [queued, running, retrying, dead, succeeded, gone]) == {
         queued: LastJob("queued"),
         running: LastJob("running"),
         retrying: LastJob("retrying"),
         dead: LastJob("dead", "discarded"),
-        finished: LastJob("finished"),
+        succeeded: LastJob("succeeded"),
     }

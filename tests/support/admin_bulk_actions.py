@@ -8,7 +8,7 @@ from django_pgqueue.jobs import kill
 from tests.support.many import enqueued_ids
 
 BULK_ACTIONS = "/admin/pgqueue/bulkaction/"
-VIEWER = ("view_job", "view_deadjob", "view_finishedjob", "view_bulkaction")
+VIEWER = ("view_job", "view_deadjob", "view_succeededjob", "view_bulkaction")
 STAFF = (
     *("view_job", "view_deadjob", "view_bulkaction", "run_job", "kill_job", "retry_deadjob", "delete_deadjob"),
     *("move_job", "reprioritize_job", "stop_bulkaction"),

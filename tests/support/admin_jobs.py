@@ -11,7 +11,7 @@ from django_pgqueue.models import DeadJob, Job, Worker
 
 JOBS = "/admin/pgqueue/job/"
 DEAD = "/admin/pgqueue/deadjob/"
-FINISHED = "/admin/pgqueue/finishedjob/"
+SUCCEEDED = "/admin/pgqueue/succeededjob/"
 
 HOUR = dt.timedelta(hours=1)
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 import django_pgqueue.bench.tasks  # noqa: F401 - registers its tasks, once for all tests
 from django_pgqueue.bench.report import QUEUE
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from django_pgqueue.models import DeadJob, Job, SucceededJob, Worker
 from tests.support.waiting import LONG_PATIENCE_SECONDS
 from tests.support.workers import MANAGE, database_url
 
@@ -62,13 +62,13 @@ def start_bench(transactional_db, tmp_path):
 def of_the_bench() -> list[int]:
     """Return how many rows it has in each table."""
     return [
-        *(model.objects.filter(queue=QUEUE).count() for model in (Job, DeadJob, FinishedJob)),
+        *(model.objects.filter(queue=QUEUE).count() for model in (Job, DeadJob, SucceededJob)),
         Worker.objects.filter(name=QUEUE).count(),
     ]
 
 
 def everything() -> list[list[dict]]:
-    return [list(model.objects.order_by("id").values()) for model in (Job, DeadJob, FinishedJob)]
+    return [list(model.objects.order_by("id").values()) for model in (Job, DeadJob, SucceededJob)]
 
 
 @pytest.fixture

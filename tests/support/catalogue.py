@@ -3,7 +3,7 @@
 TABLES = {
     "pgqueue_jobs",
     "pgqueue_dead_jobs",
-    "pgqueue_finished_jobs",
+    "pgqueue_succeeded_jobs",
     "pgqueue_queues",
     "pgqueue_queue_heads",
     "pgqueue_schedules",

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from django.test import Client
 from django.utils.http import urlencode
 
-from django_pgqueue.models import FinishedJob
+from django_pgqueue.models import SucceededJob
 
 
 def listed(client: Client, url: str):
@@ -32,15 +32,15 @@ def walk(client: Client, url: str, link: str) -> list[list[int]]:
 
 
 def finish(number: int, **columns) -> int:
-    """Make a finished job."""
-    FinishedJob.objects.bulk_create([finished(number, **columns)])
+    """Make a succeeded job."""
+    SucceededJob.objects.bulk_create([succeeded(number, **columns)])
     return number
 
 
-def finished(number: int, **columns) -> FinishedJob:
+def succeeded(number: int, **columns) -> SucceededJob:
     now = dt.datetime.now(dt.UTC)
     values = {
-        **dict.fromkeys(("finished_at", "enqueued_at", "run_at", "first_started_at", "started_at"), now),
+        **dict.fromkeys(("succeeded_at", "enqueued_at", "run_at", "first_started_at", "started_at"), now),
         **dict.fromkeys(("worker_id", "priority", "attempts", "lost"), 0),
         "run_seconds": 0.0125,
         "queue": "default",
@@ -51,4 +51,4 @@ def finished(number: int, **columns) -> FinishedJob:
         "metadata": {},
         "errors": [],
     }
-    return FinishedJob(pk=number, **values | columns)
+    return SucceededJob(pk=number, **values | columns)

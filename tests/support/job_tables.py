@@ -2,6 +2,6 @@
 
 from django_pgqueue.jobs.search import Source
 
-TABLES = {Source.LIVE: "pgqueue_jobs", Source.DEAD: "pgqueue_dead_jobs", Source.FINISHED: "pgqueue_finished_jobs"}
+TABLES = {Source.LIVE: "pgqueue_jobs", Source.DEAD: "pgqueue_dead_jobs", Source.SUCCEEDED: "pgqueue_succeeded_jobs"}
 
-TIMES = {Source.LIVE: "enqueued_at", Source.DEAD: "died_at", Source.FINISHED: "finished_at"}
+TIMES = {Source.LIVE: "enqueued_at", Source.DEAD: "died_at", Source.SUCCEEDED: "succeeded_at"}

@@ -42,7 +42,7 @@ def ids_of(model) -> list[int]:
 def finish(sql) -> int:
     job_id = app.noop.enqueue().id
     sql(
-        "INSERT INTO pgqueue_finished_jobs (id, task, queue, run_at, enqueued_at, first_started_at, started_at, "
+        "INSERT INTO pgqueue_succeeded_jobs (id, task, queue, run_at, enqueued_at, first_started_at, started_at, "
         "worker_id, run_seconds, priority, attempts, lost, backend, args, kwargs, metadata, errors) "
         "SELECT id, task, queue, run_at, now(), now(), now(), 1, 0.25, 0, 1, 0, '', args, kwargs, metadata, errors "
         "FROM pgqueue_jobs WHERE id = %s",

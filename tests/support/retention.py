@@ -1,4 +1,4 @@
-"""manage.py pgqueue_retention, as tests run it, at noon: finished jobs, and partitions for them."""
+"""manage.py pgqueue_retention, as tests run it, at noon: succeeded jobs, and partitions for them."""
 
 import datetime as dt
 from io import StringIO
@@ -44,7 +44,7 @@ def today(noon, queue, sql) -> dt.date:
     """Today in UTC; then, and at the end, there are no other partitions than there are by default."""
 
     def by_default() -> None:
-        sql("TRUNCATE pgqueue_finished_jobs")
+        sql("TRUNCATE pgqueue_succeeded_jobs")
         for retention_days in (0, 7):
             eventually(lambda days=retention_days: not maintain_partitions(queue, retention_days=days).is_blocked)
 
@@ -57,9 +57,9 @@ def today(noon, queue, sql) -> dt.date:
 def old_partition(sql, today) -> str:
     """The name of a partition that is to be dropped, with one row."""
     day = today - dt.timedelta(9)
-    name = f"pgqueue_finished_jobs_{day:%Y%m%d}"
+    name = f"pgqueue_succeeded_jobs_{day:%Y%m%d}"
     sql(
-        f"CREATE TABLE {name} PARTITION OF pgqueue_finished_jobs "
+        f"CREATE TABLE {name} PARTITION OF pgqueue_succeeded_jobs "
         f"FOR VALUES FROM ('{day} 00:00+00') TO ('{day + dt.timedelta(1)} 00:00+00')"
     )
     return name

@@ -27,9 +27,9 @@ def messages_of(response) -> list[str]:
     return [str(message) for message in response.context["messages"]]
 
 
-FINISHED = """
-INSERT INTO pgqueue_finished_jobs (
-    id, finished_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, run_seconds, priority,
+SUCCEEDED = """
+INSERT INTO pgqueue_succeeded_jobs (
+    id, succeeded_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, run_seconds, priority,
     attempts, lost, queue, task, backend, args, kwargs, metadata, errors
 )
 SELECT

@@ -39,7 +39,7 @@ def worker(**values) -> Worker:
     )
 
 
-COUNTED = ("pgqueue_jobs", "pgqueue_finished_jobs_default")
+COUNTED = ("pgqueue_jobs", "pgqueue_succeeded_jobs_default")
 
 
 def forget_counters(sql) -> None:
@@ -47,7 +47,7 @@ def forget_counters(sql) -> None:
 
     What ANALYZE has found in a transaction of theirs stays when that is rolled back.
     """
-    sql("ANALYZE pgqueue_finished_jobs_default")
+    sql("ANALYZE pgqueue_succeeded_jobs_default")
     sql("SELECT pg_stat_force_next_flush()")  # else this session may tell of that later
     sql("SELECT pg_stat_clear_snapshot()")
     for table in COUNTED:

@@ -90,7 +90,7 @@ class AssertEnqueuedTest(TestCase):
         assert str(raised.value).splitlines() == [
             "No job is to run that is of tests.app.helped.note.",
             "No job is to run at all.",
-            "Of this task are not to run any more: 1 finished.",
+            "Of this task are not to run any more: 1 succeeded.",
         ]
 
     def test_failure_lists_what_is_there_with_the_nearest_first(self):

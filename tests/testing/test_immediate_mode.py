@@ -8,7 +8,7 @@ from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase, override_settings
 
 from django_pgqueue.exceptions import InvalidArguments, JobFailed
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, run_jobs
 from tests.app import contract, helped
 from tests.app.models import Mark
@@ -179,4 +179,4 @@ def test_it_is_off_unless_the_setting_says_so(db):
     assert not labels()
     assert_enqueued(helped.note)
     assert_not_enqueued(helped.fail)
-    assert not FinishedJob.objects.exists()
+    assert not SucceededJob.objects.exists()

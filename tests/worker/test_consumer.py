@@ -13,7 +13,7 @@ import tests.app.tasks as app
 from django_pgqueue.jobs import leases
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.leases import release
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import Fate
 from django_pgqueue.worker import consumer as consumer_module
 from django_pgqueue.worker.consumer import Consumer, Prefetch
@@ -39,7 +39,7 @@ def test_consumer_fills_its_slots_and_no_more(consumer):
     assert len(consumer.slots.accepted) == 4
     consumer.slots.finish()
     cycle(consumer)
-    assert (len(consumer.slots.accepted), FinishedJob.objects.count()) == (4, 1)
+    assert (len(consumer.slots.accepted), SucceededJob.objects.count()) == (4, 1)
 
 
 def test_outcome_that_the_database_refuses_is_found_and_buried_alone(consumer):
@@ -50,7 +50,7 @@ def test_outcome_that_the_database_refuses_is_found_and_buried_alone(consumer):
         consumer.slots.finish(result="no json" if number == 2 else "1")
     cycle(consumer)
     cycle(consumer)
-    assert sorted(FinishedJob.objects.values_list("id", flat=True)) == [ids[0], ids[1], ids[3]]
+    assert sorted(SucceededJob.objects.values_list("id", flat=True)) == [ids[0], ids[1], ids[3]]
     dead = DeadJob.objects.get()
     assert (dead.id, dead.reason, dead.errors[0]["refused"]) == (ids[2], "discarded", "succeeded")
     assert "invalid input syntax for type json" in dead.errors[0]["message"]
@@ -75,7 +75,7 @@ def test_cut_connection_is_logged_by_the_consumer_alone(consumer, queue, sql, ca
         consumer.database.rows("SELECT 1", {})
         raise LookupError
     assert [record.getMessage() for record in caplog.records if record.name.startswith("psycopg")] == []
-    assert FinishedJob.objects.count() == 2
+    assert SucceededJob.objects.count() == 2
 
 
 def test_jobs_fetched_ahead_go_back_when_no_slot_begins_them(consumer, monkeypatch):
@@ -192,7 +192,7 @@ def test_stop_gives_back_what_waits_and_takes_no_more(consumer):
     for _ in range(4):
         consumer.slots.finish()
     consumer.run()
-    assert (FinishedJob.objects.count(), Job.objects.filter(status="queued", attempts=0).count()) == (4, 16)
+    assert (SucceededJob.objects.count(), Job.objects.filter(status="queued", attempts=0).count()) == (4, 16)
 
 
 def test_busy_consumer_waits_instead_of_spinning(consumer):
@@ -220,7 +220,7 @@ def test_schema_change_under_a_prepared_statement_harms_no_outcome(consumer, sql
         for _ in range(3):
             consumer._backoff._retry_at = 0.0
             cycle(consumer)
-        assert (FinishedJob.objects.count(), DeadJob.objects.count()) == (20, 0)
+        assert (SucceededJob.objects.count(), DeadJob.objects.count()) == (20, 0)
     finally:
         sql("ALTER TABLE pgqueue_jobs ALTER COLUMN queue TYPE text")
 
@@ -235,7 +235,7 @@ def test_prepared_statements_that_are_gone_harm_no_outcome(consumer):
     for _ in range(3):
         consumer._backoff._retry_at = 0.0
         cycle(consumer)
-    assert (FinishedJob.objects.count(), DeadJob.objects.count()) == (20, 0)
+    assert (SucceededJob.objects.count(), DeadJob.objects.count()) == (20, 0)
 
 
 def test_server_that_was_read_only_is_left_for_a_new_connection(consumer, sql):
@@ -253,7 +253,7 @@ def test_server_that_was_read_only_is_left_for_a_new_connection(consumer, sql):
         sql(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
     consumer._backoff._retry_at = 0.0
     cycle(consumer)
-    assert FinishedJob.objects.count() == 1
+    assert SucceededJob.objects.count() == 1
 
 
 def test_consumer_claims_nothing_when_the_lease_of_its_process_has_passed(consumer):
@@ -298,7 +298,7 @@ def test_what_was_fetched_before_a_lapse_goes_back_before_anything_is_started(tr
     assert list(Job.objects.filter(status="queued").values_list("id", "attempts")) == [(waiting, 0)]
     assert shared.is_lease_valid()
     consumer.slots.kill(first.run_id)
-    eventually(lambda: cycle(consumer) or FinishedJob.objects.filter(pk=waiting, attempts=1).exists())
+    eventually(lambda: cycle(consumer) or SucceededJob.objects.filter(pk=waiting, attempts=1).exists())
     consumer.database.close()
 
 
@@ -391,7 +391,7 @@ def test_admission_that_goes_on_failing_keeps_back_no_outcome(consumer, sql, mon
     consumer._admissions.request(["key"])
     consumer.slots.finish()
     cycles(consumer, 3)
-    assert (FinishedJob.objects.count(), consumer._backoff.failures) == (1, 0)
+    assert (SucceededJob.objects.count(), consumer._backoff.failures) == (1, 0)
 
 
 def test_trouble_of_a_follow_up_is_not_forgotten_with_the_cycle_that_it_follows(consumer, monkeypatch):

@@ -9,7 +9,7 @@ import tests.app.tasks as app
 from django_pgqueue.db.errors import Silence
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.models import DeadJob, FinishedJob
+from django_pgqueue.models import DeadJob, SucceededJob
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import Reason
 from tests.support.consumers import cycle
@@ -34,11 +34,11 @@ def test_outcomes_survive_a_database_that_is_away(consumer, monkeypatch, caplog)
     consumer._backoff._retry_at += 3600  # its time may come before the next line
     cycle(consumer)
     assert consumer._backoff.failures == 3, "it tries again before its time"
-    assert (len(consumer._in_flight.unwritten), FinishedJob.objects.count()) == (4, 0)
+    assert (len(consumer._in_flight.unwritten), SucceededJob.objects.count()) == (4, 0)
     settings["HOST"] = host
     consumer._backoff._retry_at = 0.0
     cycle(consumer)
-    assert (len(consumer._in_flight.unwritten), FinishedJob.objects.count()) == (0, 4)
+    assert (len(consumer._in_flight.unwritten), SucceededJob.objects.count()) == (0, 4)
     assert caplog.text.count("The consumer cannot work with the database") == 1
     assert caplog.text.count("The consumer works again after 3 failures") == 1
 
@@ -56,10 +56,10 @@ def test_outcome_whose_commit_was_never_answered_is_not_called_stale(consumer, s
     monkeypatch.setattr(ack, "receipt", lose_the_answer)
     consumer.slots.finish()
     cycle(consumer)
-    assert (FinishedJob.objects.count(), len(consumer._in_flight.unwritten), consumer._backoff.failures) == (1, 1, 1)
+    assert (SucceededJob.objects.count(), len(consumer._in_flight.unwritten), consumer._backoff.failures) == (1, 1, 1)
     consumer._backoff._retry_at = 0.0
     cycle(consumer)
-    assert (FinishedJob.objects.count(), consumer._in_flight.unwritten, consumer._backoff.failures) == (1, {}, 0)
+    assert (SucceededJob.objects.count(), consumer._in_flight.unwritten, consumer._backoff.failures) == (1, {}, 0)
     assert "Stale result dropped" not in caplog.text
     sql("UPDATE pgqueue_jobs SET status = 'queued', lease_token = 0, worker_id = 0")
     consumer.slots.finish()
@@ -85,7 +85,7 @@ def test_outcomes_in_doubt_stay_so_until_each_is_written_again(consumer, monkeyp
         consumer._backoff._retry_at = 0.0
         cycle(consumer)
         assert len(consumer._in_flight.unwritten) == left
-    assert FinishedJob.objects.count() == 4
+    assert SucceededJob.objects.count() == 4
     assert "Stale result dropped" not in caplog.text
     assert not consumer._backoff.in_doubt
 
@@ -210,7 +210,7 @@ def test_flush_that_takes_too_long_is_made_smaller(consumer):
         def try_again() -> bool:
             consumer._backoff._retry_at = 0.0
             cycle(consumer)
-            return FinishedJob.objects.count() == 4
+            return SucceededJob.objects.count() == 4
 
         eventually(try_again)
     finally:
@@ -268,7 +268,7 @@ def test_outcomes_wait_for_a_database_that_is_in_trouble(consumer, trouble, stat
         assert consumer._backoff.failures == failures
     for _ in range(3):  # fewer at once after some of them
         cycle(consumer)
-    assert (FinishedJob.objects.count(), DeadJob.objects.count(), consumer._in_flight.held()) == (4, 0, 0)
+    assert (SucceededJob.objects.count(), DeadJob.objects.count(), consumer._in_flight.held()) == (4, 0, 0)
 
 
 def test_second_half_of_a_refused_batch_waits_when_the_first_meets_trouble(consumer, trouble, monkeypatch):
@@ -286,4 +286,4 @@ def test_second_half_of_a_refused_batch_waits_when_the_first_meets_trouble(consu
     for _ in range(3):
         consumer._backoff._retry_at = 0.0
         cycle(consumer)
-    assert (FinishedJob.objects.count(), DeadJob.objects.count(), consumer._in_flight.held()) == (3, 1, 0)
+    assert (SucceededJob.objects.count(), DeadJob.objects.count(), consumer._in_flight.held()) == (3, 1, 0)

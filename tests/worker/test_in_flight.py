@@ -6,7 +6,7 @@ import pytest
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import Fate
 from django_pgqueue.states import Reason
 from django_pgqueue.worker.shared_state import CAPACITY
@@ -40,13 +40,13 @@ def test_locked_row_stays_in_the_buffer_and_the_others_are_written(consumer):
         Job.objects.select_for_update().get(pk=ids[0])
         before = time.monotonic()
         cycle(consumer)
-        assert FinishedJob.objects.count() == 3
+        assert SucceededJob.objects.count() == 3
         assert [outcome.job.id for outcome in consumer._in_flight._blocked.values()] == [ids[0]]
         until = consumer._in_flight.blocked_until
         assert before < until <= time.monotonic() + 0.1, "it must neither wait for the row nor ask without a pause"
     consumer._in_flight.blocked_until = 0.0
     cycle(consumer)
-    assert (FinishedJob.objects.count(), consumer._in_flight.unwritten, consumer._in_flight._blocked) == (4, {}, {})
+    assert (SucceededJob.objects.count(), consumer._in_flight.unwritten, consumer._in_flight._blocked) == (4, {}, {})
 
 
 def test_error_of_a_refused_outcome_is_stored_without_the_row_that_it_quotes(consumer):
@@ -88,10 +88,10 @@ def test_old_run_of_a_job_ends_beside_the_new_one(consumer, sql):
     consumer.slots.finish(result='"old"')
     cycle(consumer)
     assert CAPACITY - consumer._in_flight.free() == 1
-    assert FinishedJob.objects.count() == 0
+    assert SucceededJob.objects.count() == 0
     consumer.slots.finish(result='"new"')
     cycle(consumer)
-    assert FinishedJob.objects.get().result == "new"
+    assert SucceededJob.objects.get().result == "new"
     assert len(consumer._in_flight._free) == CAPACITY
 
 
@@ -107,5 +107,5 @@ def test_both_runs_of_a_job_may_end_before_one_flush(consumer, sql, first):
         consumer.slots.finish(result=f'"{result}"')
     cycle(consumer)
     cycle(consumer)
-    assert FinishedJob.objects.get().result == "new"
+    assert SucceededJob.objects.get().result == "new"
     assert len(consumer._in_flight._free) == CAPACITY

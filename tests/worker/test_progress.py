@@ -11,7 +11,7 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.executor import run
 from django_pgqueue.jobs.interrupts import ThreadInterrupts
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import Fate
 from django_pgqueue.states import Reason
 from django_pgqueue.worker import progress
@@ -58,8 +58,8 @@ def test_first_progress_is_written_at_once_and_the_latest_after_a_pause(consumer
 @pytest.mark.parametrize(
     ("outcome", "model"),
     [
-        ({"fate": Fate.SUCCEEDED}, FinishedJob),
-        ({"fate": Fate.REPEATED}, FinishedJob),
+        ({"fate": Fate.SUCCEEDED}, SucceededJob),
+        ({"fate": Fate.REPEATED}, SucceededJob),
         ({"fate": Fate.DIED, "reason": Reason.EXHAUSTED, "error": {"error": "x"}}, DeadJob),
         ({"fate": Fate.RETRIED, "error": {"error": "x"}}, Job),
     ],
@@ -129,7 +129,7 @@ def test_last_news_wait_with_an_outcome_whose_row_is_locked(consumer, run_one, m
         cycle(consumer)
     consumer._in_flight.blocked_until = 0.0
     cycle(consumer)
-    assert told(FinishedJob.objects.get()) == (1, None, "")
+    assert told(SucceededJob.objects.get()) == (1, None, "")
 
 
 def test_last_news_are_written_though_their_row_is_locked_until_the_outcome_is_sent(consumer, run_one, monkeypatch):
@@ -157,7 +157,7 @@ def test_last_news_are_written_though_their_row_is_locked_until_the_outcome_is_s
     assert told(Job.objects.get()) == ()
     consumer._in_flight.blocked_until = 0.0
     cycle(consumer)
-    assert told(FinishedJob.objects.get()) == (1, None, "")
+    assert told(SucceededJob.objects.get()) == (1, None, "")
 
 
 def test_run_that_lost_its_lease_writes_nothing(consumer, run_one, sql):
@@ -179,7 +179,7 @@ def test_thread_that_goes_on_after_the_end_of_its_job_is_forgotten(consumer, run
     cycle(consumer)
     current.set_progress(2)
     assert consumer._updates.wait_until() == math.inf
-    assert FinishedJob.objects.get().progress is None
+    assert SucceededJob.objects.get().progress is None
 
 
 def test_news_that_the_database_refuses_cost_no_outcome(consumer, run_one, monkeypatch):
@@ -188,7 +188,7 @@ def test_news_that_the_database_refuses_cost_no_outcome(consumer, run_one, monke
     monkeypatch.setattr(current, "_metadata", "no json")
     consumer.slots.finish(result="5")
     cycle(consumer)
-    assert FinishedJob.objects.get().result == 5
+    assert SucceededJob.objects.get().result == 5
 
 
 def test_news_that_come_while_others_are_refused_are_written_later(consumer, run_one, monkeypatch):
@@ -215,8 +215,8 @@ def test_last_news_go_before_the_outcome_however_many_end_at_once(consumer, monk
         CurrentJob(claimed, consumer.slots.news.tell).set_progress(claimed.id)
         consumer.slots.finish()
     cycle(consumer)
-    assert sorted(told(row)[0] for row in FinishedJob.objects.all()) == sorted(
-        FinishedJob.objects.values_list("id", flat=True)
+    assert sorted(told(row)[0] for row in SucceededJob.objects.all()) == sorted(
+        SucceededJob.objects.values_list("id", flat=True)
     )
 
 
@@ -246,7 +246,7 @@ def test_atomic_task_leaves_its_last_news_in_what_is_kept(queue):
     current.update_metadata(b=[1])
     outcome = run(app.record_atomic, claimed, current, ThreadInterrupts())
     assert outcome.fate is Fate.RECORDED
-    row = FinishedJob.objects.get()
+    row = SucceededJob.objects.get()
     assert (told(row), row.metadata) == ((3, 4, ""), {"b": [1]})
 
 

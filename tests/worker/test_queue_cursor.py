@@ -14,7 +14,7 @@ import tests.app.tasks as app
 from django_pgqueue.db.queries import sized
 from django_pgqueue.jobs.claim import Claim, claim, send
 from django_pgqueue.maintenance.promoter import promote
-from django_pgqueue.models import FinishedJob, Job
+from django_pgqueue.models import Job, SucceededJob
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.worker import queue_cursor
 from django_pgqueue.worker.consumer import WORTHWHILE, Consumer
@@ -220,7 +220,7 @@ class World:
     def reset(self):
         self.stranger.rollback()
         with connection.cursor() as cursor:
-            cursor.execute("TRUNCATE pgqueue_jobs, pgqueue_finished_jobs")
+            cursor.execute("TRUNCATE pgqueue_jobs, pgqueue_succeeded_jobs")
         self.consumer.slots.accepted.clear()
         self.consumer._in_flight._free = list(range(4096))
         self.consumer._in_flight.unwritten.clear()
@@ -320,7 +320,7 @@ def test_queue_with_a_job_that_cannot_be_claimed_keeps_back_no_outcome_and_no_ot
     damaged(bad, state)
     consumer.slots.finish()
     cycles(consumer, 2)
-    assert FinishedJob.objects.get().id == done
+    assert SucceededJob.objects.get().id == done
     [other] = enqueued_ids(app.noop.using(queue="mail"), [()])
     cycles(consumer, 2)
     assert accepted(consumer) == [other]
@@ -328,7 +328,7 @@ def test_queue_with_a_job_that_cannot_be_claimed_keeps_back_no_outcome_and_no_ot
     assert caplog.text.count("Jobs of queue 'default' cannot be claimed (failure 1): a damaged row") == 1
     consumer.slots.finish()
     cycle(consumer)
-    assert FinishedJob.objects.filter(pk=other).exists(), "an outcome and a claim of another queue are one transaction"
+    assert SucceededJob.objects.filter(pk=other).exists(), "an outcome and a claim of another queue are one transaction"
     sql("DELETE FROM pgqueue_plan")
     consumer._cursors._setbacks["default"].retry_at = 0.0
     cycles(consumer, 2)
@@ -344,7 +344,7 @@ def test_full_scan_that_takes_too_long_keeps_back_no_claim_above_the_low_water_m
     damaged(urgent, "57014")
     consumer.slots.finish()
     cycles(consumer, 2)
-    assert FinishedJob.objects.count() == 1
+    assert SucceededJob.objects.count() == 1
     others = enqueued_ids(app.noop, [()] * 2)
     cursor = consumer._cursors._cursors["default"]
     cursor.full_scan_at = cursor.called_scan_at = time.monotonic() + 60  # on a slow machine it would be due by now

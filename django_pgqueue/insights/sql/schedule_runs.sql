@@ -1,5 +1,5 @@
 -- The latest jobs of a schedule and what became of them, the newest first, up to a limit. Called by
--- insights.schedule_info. Reads pgqueue_dead_jobs_schedule, and pgqueue_finished_jobs_schedule of each partition; of
+-- insights.schedule_info. Reads pgqueue_dead_jobs_schedule, and pgqueue_succeeded_schedule of each partition; of
 -- the live jobs that with the given id alone, since no index finds the others. Locks nothing. Returns the columns of
 -- schedules.Run.
 SELECT run.id, run.status, run.reason, run.attempts, run.run_at, run.started_at, run.ended_at, run.run_seconds, run.error
@@ -24,8 +24,8 @@ FROM (
     UNION ALL
     (
         SELECT
-            job.id, 'finished', '', job.attempts, job.run_at, job.started_at, job.finished_at, job.run_seconds, NULL
-        FROM pgqueue_finished_jobs AS job
+            job.id, 'succeeded', '', job.attempts, job.run_at, job.started_at, job.succeeded_at, job.run_seconds, NULL
+        FROM pgqueue_succeeded_jobs AS job
         WHERE job.schedule_id = %(schedule_id)s::bigint
         ORDER BY job.schedule_id, job.id DESC
         LIMIT %(limit)s::bigint

@@ -1,4 +1,4 @@
--- How many rows the tables of jobs and the partitions of finished_jobs have, about, and how much room they take,
+-- How many rows the tables of jobs and the partitions of succeeded_jobs have, about, and how much room they take,
 -- indexes included. Called by insights.retention. The server counts rows as they come; where it has lost that, it knows
 -- them from its last VACUUM or ANALYZE. Returns schema, name, rows and bytes.
 SELECT
@@ -12,4 +12,6 @@ SELECT
 FROM pg_class AS kept
 JOIN pg_namespace AS space ON space.oid = kept.relnamespace
 WHERE kept.oid IN ('pgqueue_jobs'::regclass, 'pgqueue_dead_jobs'::regclass)
-   OR kept.oid IN (SELECT link.inhrelid FROM pg_inherits AS link WHERE link.inhparent = 'pgqueue_finished_jobs'::regclass);
+   OR kept.oid IN (
+       SELECT link.inhrelid FROM pg_inherits AS link WHERE link.inhparent = 'pgqueue_succeeded_jobs'::regclass
+   );

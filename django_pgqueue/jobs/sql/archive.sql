@@ -1,4 +1,4 @@
--- Move jobs that succeeded to finished_jobs, with result and run time. Called like finish.sql, when history is on, and
+-- Move jobs that succeeded to succeeded_jobs, with result and run time. Called like finish.sql, when history is on, and
 -- finds its rows in the same way. Never waits: locked rows are left for the next flush. No results at all means that
 -- all are null; one that was left out, because it cannot be stored, is NULL. Returns the ids, and whether a caller
 -- waits.
@@ -29,8 +29,8 @@ gone AS (
     RETURNING job.*, done.result AS result, done.run_seconds AS run_seconds
 ),
 kept AS (
-    INSERT INTO pgqueue_finished_jobs (
-        id, finished_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, parent_id,
+    INSERT INTO pgqueue_succeeded_jobs (
+        id, succeeded_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, parent_id,
         run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, result, metadata, progress, errors,
         prune_at
     )

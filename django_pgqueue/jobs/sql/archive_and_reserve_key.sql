@@ -1,4 +1,4 @@
--- Copy jobs that succeeded to finished_jobs, as archive.sql does, and turn them into reserved rows, as reserve_key.sql
+-- Copy jobs that succeeded to succeeded_jobs, as archive.sql does, and turn them into reserved rows, as reserve_key.sql
 -- does. Called like finish.sql, when history is on, and finds its rows in the same way. Never waits: locked rows are
 -- left for the next flush.
 WITH done AS MATERIALIZED (
@@ -39,8 +39,8 @@ held AS (
     RETURNING done.*
 ),
 kept AS (
-    INSERT INTO pgqueue_finished_jobs (
-        id, finished_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, parent_id,
+    INSERT INTO pgqueue_succeeded_jobs (
+        id, succeeded_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, parent_id,
         run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, result, metadata, progress, errors,
         prune_at
     )

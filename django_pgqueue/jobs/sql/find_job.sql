@@ -1,10 +1,10 @@
 -- Find one job, whichever table it is in. Called by lookup.find(). Locks nothing; reads by primary keys, of the
--- finished in all partitions. The parts are read in this order, and no further than the first row: a live job is one
--- look-up, and of one that has finished and holds its unique key, what is kept of it goes before its reserved row.
+-- succeeded in all partitions. The parts are read in this order, and no further than the first row: a live job is one
+-- look-up, and of one that has succeeded and holds its unique key, what is kept of it goes before its reserved row.
 -- Returns the columns of lookup.JobState; what has not happened yet is NULL.
 SELECT
     job.id, job.status, job.queue, job.task, job.backend, job.priority, job.run_at, job.enqueued_at,
-    NULLIF(job.first_started_at, 'epoch') AS first_started_at, NULLIF(job.started_at, 'epoch') AS started_at,
+    NULLIF(job.first_started_at, 'epoch') AS started_at, NULLIF(job.started_at, 'epoch') AS last_attempted_at,
     NULL::timestamptz AS ended_at, NULLIF(job.worker_id, 0) AS worker_id, job.attempts, job.lost, NULL::text AS reason,
     job.args::text, job.kwargs::text, NULL::text AS result, job.errors::text, job.metadata::text, job.progress::text
 FROM pgqueue_jobs AS job
@@ -19,11 +19,11 @@ FROM pgqueue_dead_jobs AS dead
 WHERE dead.id = %(id)s::bigint
 UNION ALL
 SELECT
-    done.id, 'finished', done.queue, done.task, done.backend, done.priority, done.run_at, done.enqueued_at,
+    done.id, 'succeeded', done.queue, done.task, done.backend, done.priority, done.run_at, done.enqueued_at,
     done.first_started_at, done.started_at,
-    done.finished_at, NULLIF(done.worker_id, 0), done.attempts, done.lost, NULL,
+    done.succeeded_at, NULLIF(done.worker_id, 0), done.attempts, done.lost, NULL,
     done.args::text, done.kwargs::text, done.result::text, done.errors::text, done.metadata::text, done.progress::text
-FROM pgqueue_finished_jobs AS done
+FROM pgqueue_succeeded_jobs AS done
 WHERE done.id = %(id)s::bigint
 UNION ALL
 SELECT

@@ -9,5 +9,5 @@ FROM pgqueue_dead_jobs AS job
 WHERE %(source)s::text = 'dead' AND job.id = ANY (%(ids)s::bigint[])
 UNION ALL
 SELECT job.id, job.task, job.args::text, job.kwargs::text
-FROM pgqueue_finished_jobs AS job
-WHERE %(source)s::text = 'finished' AND job.id = ANY (%(ids)s::bigint[]);
+FROM pgqueue_succeeded_jobs AS job
+WHERE %(source)s::text = 'succeeded' AND job.id = ANY (%(ids)s::bigint[]);

@@ -20,15 +20,15 @@ LEFT JOIN LATERAL (
 ) AS dead ON true
 LEFT JOIN LATERAL (
     SELECT one.worker_id, one.attempts, one.errors
-    FROM pgqueue_finished_jobs AS one
+    FROM pgqueue_succeeded_jobs AS one
     WHERE one.id = said.id
     LIMIT 1
-) AS finished ON true
+) AS succeeded ON true
 WHERE CASE said.kind
-    WHEN 'kept' THEN finished.worker_id = %(worker_id)s::bigint AND finished.attempts = said.attempt
+    WHEN 'kept' THEN succeeded.worker_id = %(worker_id)s::bigint AND succeeded.attempts = said.attempt
     WHEN 'not kept' THEN COALESCE(live.status, 'reserved') = 'reserved' AND dead.reason IS NULL
     WHEN 'died' THEN dead.worker_id = %(worker_id)s::bigint AND dead.reason = said.reason
-    WHEN 'retried' THEN COALESCE(live.errors, dead.errors, finished.errors) @> jsonb_build_array(
+    WHEN 'retried' THEN COALESCE(live.errors, dead.errors, succeeded.errors) @> jsonb_build_array(
         jsonb_build_object(
             'kind', 'failed', 'attempt', said.attempt, 'worker_id', %(worker_id)s::bigint, 'error', said.error
         )

@@ -32,8 +32,8 @@ gone AS (
     RETURNING job.*, done.result AS result, done.run_seconds AS run_seconds, done.next_at AS next_at
 ),
 archived AS (
-    INSERT INTO pgqueue_finished_jobs (
-        id, finished_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, parent_id,
+    INSERT INTO pgqueue_succeeded_jobs (
+        id, succeeded_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, parent_id,
         run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, result, metadata, progress, errors,
         prune_at
     )

@@ -1,4 +1,4 @@
--- The partitions of finished_jobs with their bounds, the default one first. Called by partitions.plan(). Reads the
+-- The partitions of succeeded_jobs with their bounds, the default one first. Called by partitions.plan(). Reads the
 -- catalogue and opens no partition, so it waits for no lock. Bounds are told in the session's time zone, and read in
 -- it. Returns the columns of partitions.Partition.
 SELECT
@@ -14,5 +14,5 @@ CROSS JOIN LATERAL (
     SELECT told.words, regexp_match(told.words, '^FOR VALUES FROM \(''([^'']+)''\) TO \(''([^'']+)''\)$') AS instants
     FROM (SELECT pg_get_expr(part.relpartbound, part.oid)) AS told (words)
 ) AS bound
-WHERE link.inhparent = 'pgqueue_finished_jobs'::regclass
+WHERE link.inhparent = 'pgqueue_succeeded_jobs'::regclass
 ORDER BY ends_at NULLS FIRST, part.relname;

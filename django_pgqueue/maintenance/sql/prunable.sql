@@ -1,19 +1,19 @@
--- Whether there are finished jobs whose own time is over, jobs that have been dead for too long, anything in the
+-- Whether there are succeeded jobs whose own time is over, jobs that have been dead for too long, anything in the
 -- default partition, counts that are too old, and bulk actions that ended long ago. Called by pruner.look(): to remove
 -- them takes rights that a worker without such rows need not have. Reads an entry of an index for each, the length of a
 -- file, and the few bulk actions; locks nothing. Without a number of days, dead jobs stay.
 SELECT
     EXISTS (
         SELECT
-        FROM pgqueue_finished_jobs AS finished
-        WHERE finished.prune_at <= statement_timestamp()
+        FROM pgqueue_succeeded_jobs AS succeeded
+        WHERE succeeded.prune_at <= statement_timestamp()
     ),
     EXISTS (
         SELECT
         FROM pgqueue_dead_jobs AS dead
         WHERE dead.died_at < statement_timestamp() - make_interval(days => %(days)s::integer)
     ),
-    pg_relation_size('pgqueue_finished_jobs_default') > 0,
+    pg_relation_size('pgqueue_succeeded_jobs_default') > 0,
     EXISTS (
         SELECT
         FROM pgqueue_stats AS stat

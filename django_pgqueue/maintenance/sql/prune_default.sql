@@ -3,13 +3,13 @@
 -- empty: so 64 pages are read by their numbers, whatever is in them. Steps over locked rows. Returns how many it
 -- removed, and how many pages there are.
 WITH gone AS (
-    DELETE FROM pgqueue_finished_jobs_default
+    DELETE FROM pgqueue_succeeded_jobs_default
     WHERE ctid = ANY (ARRAY(
         SELECT old.ctid
-        FROM pgqueue_finished_jobs_default AS old
+        FROM pgqueue_succeeded_jobs_default AS old
         WHERE old.ctid >= ('(' || %(page)s::bigint || ',0)')::tid
           AND old.ctid < ('(' || %(page)s::bigint + 64 || ',0)')::tid
-          AND old.finished_at < (
+          AND old.succeeded_at < (
               date_trunc('day', statement_timestamp() AT TIME ZONE 'UTC')
               - make_interval(days => %(retention_days)s::integer)
           ) AT TIME ZONE 'UTC'
@@ -19,4 +19,4 @@ WITH gone AS (
 )
 SELECT
     (SELECT count(*) FROM gone),
-    pg_relation_size('pgqueue_finished_jobs_default') / current_setting('block_size')::bigint;
+    pg_relation_size('pgqueue_succeeded_jobs_default') / current_setting('block_size')::bigint;

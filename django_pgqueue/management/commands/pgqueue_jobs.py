@@ -16,7 +16,7 @@ from django_pgqueue.insights.explain import explanation_of, find, text_of
 from django_pgqueue.insights.formatting import Row, confirms, plain, rows_of, table, user
 from django_pgqueue.jobs.actions import ACTIONS, LIVE
 from django_pgqueue.jobs.search import Source, pages
-from django_pgqueue.states import DEAD, FINISHED
+from django_pgqueue.states import DEAD, SUCCEEDED
 
 INTERRUPTED = 130  # as a shell says of Ctrl-C
 
@@ -40,7 +40,7 @@ class Command(BaseCommand):
             sub = actions.add_parser(name, help=words, description=words)
             add(sub)
             arguments.add_everywhere(sub, call)
-        for action in (one for one in ACTIONS if one.source is not Source.FINISHED):
+        for action in (one for one in ACTIONS if one.source is not Source.SUCCEEDED):
             sub = actions.add_parser(typed(action), help=action.help, description=action.help)
             arguments.add_action(sub, action)
             arguments.add_everywhere(sub, self._act, action)
@@ -138,12 +138,12 @@ def listed(options: Mapping[str, Any]) -> tuple[list[Row], int | None]:
 
 
 def _source(statuses: list[str], reasons: list[str]) -> tuple[Source, tuple[str, ...]]:
-    apart = {DEAD, FINISHED} & set(statuses)
+    apart = {DEAD, SUCCEEDED} & set(statuses)
     if (apart and len(statuses) > 1) or (reasons and statuses not in ([], [DEAD])):
         raise CommandError(
-            f"Live, dead and finished jobs are listed apart, and only dead ones have a --reason; not --status "
+            f"Live, dead and succeeded jobs are listed apart, and only dead ones have a --reason; not --status "
             f"{', '.join(statuses)}{' with --reason' if reasons else ''}."
         )
     if reasons or apart == {DEAD}:
         return Source.DEAD, tuple(reasons)
-    return (Source.FINISHED, ()) if apart else (Source.LIVE, tuple(statuses) or LIVE)
+    return (Source.SUCCEEDED, ()) if apart else (Source.LIVE, tuple(statuses) or LIVE)

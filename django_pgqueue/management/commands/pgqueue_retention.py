@@ -17,7 +17,7 @@ from django_pgqueue.maintenance.pruner import Pruner
 from django_pgqueue.maintenance.vacuum import privileges
 
 HELP = """
-Show how long jobs are kept: the partitions of finished jobs with their sizes and ages, dead jobs, and what the next
+Show how long jobs are kept: the partitions of succeeded jobs with their sizes and ages, dead jobs, and what the next
 pass of a worker does with them; and how the table of live jobs is looked after: dead rows, VACUUM, and who keeps them.
 """
 
@@ -68,7 +68,7 @@ class Command(BaseCommand):
         finally:
             database.close()
         self.stderr.write(
-            f"Partitions: {kept.made} made, {kept.dropped} dropped. Removed: {pruned.timed.removed:,} finished jobs "
+            f"Partitions: {kept.made} made, {kept.dropped} dropped. Removed: {pruned.timed.removed:,} succeeded jobs "
             f"whose own time is over, {pruned.default.removed:,} of the default partition, "
             f"{pruned.dead.removed:,} dead jobs, {pruned.stats.removed:,} rows of counts."
         )

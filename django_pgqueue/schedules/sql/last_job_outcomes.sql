@@ -1,4 +1,4 @@
--- What became of jobs: the status of those that live, the reason of the dead, "finished"; one that is not to be found
+-- What became of jobs: the status of those that live, the reason of the dead, "succeeded"; one that is not to be found
 -- has left nothing. Called by manage.last_jobs(). Locks nothing; reads by primary keys. Returns the ids with
 -- status, attempts and reason.
 SELECT job.id, job.status, job.attempts, '' AS reason
@@ -9,6 +9,6 @@ SELECT dead.id, 'dead', dead.attempts, dead.reason
 FROM pgqueue_dead_jobs AS dead
 WHERE dead.id = ANY (%(ids)s::bigint[])
 UNION ALL
-SELECT finished.id, 'finished', finished.attempts, ''
-FROM pgqueue_finished_jobs AS finished
-WHERE finished.id = ANY (%(ids)s::bigint[]);
+SELECT succeeded.id, 'succeeded', succeeded.attempts, ''
+FROM pgqueue_succeeded_jobs AS succeeded
+WHERE succeeded.id = ANY (%(ids)s::bigint[]);

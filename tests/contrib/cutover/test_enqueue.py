@@ -12,7 +12,7 @@ from django_pgqueue.contrib.cutover import Cutover
 from django_pgqueue.contrib.cutover.enqueue import check_stages
 from django_pgqueue.contrib.cutover.models import Call
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments
-from django_pgqueue.models import FinishedJob, Job
+from django_pgqueue.models import Job, SucceededJob
 from tests.app import contract
 from tests.app.models import Mark
 from tests.support.cutover import BOTH, in_a_loop, ran_by_us, report, row_of, work
@@ -35,7 +35,7 @@ def test_new_side_alone_gets_calls_in_the_end(other, stage, queue):
     handle = Cutover(new=app.switched, old=other.delay).enqueue("x")
     assert Job.objects.get().metadata == {}
     work(queue)
-    assert FinishedJob.objects.get().id == handle.id
+    assert SucceededJob.objects.get().id == handle.id
     assert (other.calls, Call.objects.count(), ran_by_us()) == ([], 0, [True])
 
 
@@ -51,7 +51,7 @@ def test_one_side_runs_and_the_other_notes_the_arrival(other, stage, queue, valu
     assert call.enqueued_at <= min(call.old_arrived_at, call.new_arrived_at)
     assert {"old": call.old_outcome, "new": call.new_outcome} == {"old": "", "new": "", leads: "succeeded"}
     assert ran_by_us() == [leads == "new"]
-    assert FinishedJob.objects.get(pk=job.id).result == ("done x" if leads == "new" else None)
+    assert SucceededJob.objects.get(pk=job.id).result == ("done x" if leads == "new" else None)
 
 
 @pytest.mark.parametrize("value", ["old", *BOTH, "new"])

@@ -10,7 +10,7 @@ from django.tasks import default_task_backend
 from django.test import override_settings
 
 from django_pgqueue.backend import PgQueueBackend
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.testing import run_jobs
 from tests import tests as theirs
 
@@ -27,7 +27,7 @@ class Rows:
         return Job.objects.select_for_update()
 
     def count(self):
-        return Job.objects.count() + FinishedJob.objects.count() + DeadJob.objects.count()
+        return Job.objects.count() + SucceededJob.objects.count() + DeadJob.objects.count()
 
     def get(self, *, id):  # noqa: A002 - Django's word
         return default_task_backend.get_result(id)
@@ -36,7 +36,7 @@ class Rows:
         return Job.objects.filter(status="queued")
 
     def successful(self):
-        return FinishedJob.objects.all()
+        return SucceededJob.objects.all()
 
     def failed(self):
         return DeadJob.objects.all()

@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser, OutputWrapper
 
 from django_pgqueue.bench.report import QUEUE
 from django_pgqueue.management.commands.pgqueue_bench import Command, Progress, duration, load_from
-from django_pgqueue.models import FinishedJob, Job
+from django_pgqueue.models import Job, SucceededJob
 from tests.support.benches import ROOT, of_the_bench, real
 from tests.support.waiting import eventually
 
@@ -41,7 +41,7 @@ def test_bench_that_is_interrupted_leaves_nothing(start_bench, number):
         """the workers run the backlog"""
         assert bench.process.poll() is None, bench.text()
         running = Job.objects.filter(queue=QUEUE, status="running")
-        return "Drain" in bench.text() and FinishedJob.objects.filter(queue=QUEUE).exists() and running.exists()
+        return "Drain" in bench.text() and SucceededJob.objects.filter(queue=QUEUE).exists() and running.exists()
 
     eventually(is_in_the_middle)
     bench.process.send_signal(number)

@@ -39,10 +39,10 @@ def test_list_as_json_tells_the_error_and_no_arguments():
     assert not {"args", "kwargs", "metadata", "result"} & set(row)
 
 
-def test_list_shows_live_jobs_or_dead_or_finished_ones(sql):
+def test_list_shows_live_jobs_or_dead_or_succeeded_ones(sql):
     [parked] = dead()
     live, later = app.noop.enqueue().id, app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
-    finished = finish(sql)
+    succeeded = finish(sql)
 
     def listed(*words):
         return [row["id"] for row in json.loads(jobs("list", "--json", *words))["jobs"]]
@@ -51,9 +51,9 @@ def test_list_shows_live_jobs_or_dead_or_finished_ones(sql):
     assert listed("--status", "scheduled") == [later]
     assert listed("--status", "dead") == listed("--reason", "killed") == [parked]
     assert listed("--reason", "lost") == []
-    assert listed("--status", "finished") == [finished]
-    assert "Live, dead and finished jobs are listed apart" in refused("list", "--status", "dead", "--status", "queued")
-    assert "only dead ones have a --reason" in refused("list", "--status", "finished", "--reason", "lost")
+    assert listed("--status", "succeeded") == [succeeded]
+    assert "Live, dead and succeeded jobs are listed apart" in refused("list", "--status", "dead", "--status", "queued")
+    assert "only dead ones have a --reason" in refused("list", "--status", "succeeded", "--reason", "lost")
 
 
 def test_names_do_nothing_to_the_terminal():
@@ -81,7 +81,7 @@ def test_show_tells_why_a_job_is_where_it_is_and_what_to_type():
 def test_show_tells_what_has_happened_step_by_step(sql):
     shown = jobs("show", finish(sql))
     assert re.search(r"timeline:\n    1: \S+ \S+ Enqueued\n", shown)
-    assert re.search(r"\n    3: \S+ \S+ Finished, .* after it was enqueued", shown)
+    assert re.search(r"\n    3: \S+ \S+ Succeeded, .* after it was enqueued", shown)
 
 
 def test_show_leaves_out_what_is_sensitive_wherever_it_stands():

@@ -1,7 +1,7 @@
--- The table of finished jobs, one partition for each UTC day: so the instant is part of the key.
-CREATE TABLE pgqueue_finished_jobs (
+-- The table of succeeded jobs, one partition for each UTC day: so the instant is part of the key.
+CREATE TABLE pgqueue_succeeded_jobs (
     id bigint NOT NULL,
-    finished_at timestamptz NOT NULL DEFAULT statement_timestamp(),
+    succeeded_at timestamptz NOT NULL DEFAULT statement_timestamp(),
     enqueued_at timestamptz NOT NULL,
     run_at timestamptz NOT NULL,
     first_started_at timestamptz NOT NULL,
@@ -23,5 +23,5 @@ CREATE TABLE pgqueue_finished_jobs (
     progress jsonb,
     errors jsonb NOT NULL,
     prune_at timestamptz,
-    PRIMARY KEY (id, finished_at)
-) PARTITION BY RANGE (finished_at);
+    PRIMARY KEY (id, succeeded_at)
+) PARTITION BY RANGE (succeeded_at);

@@ -13,29 +13,29 @@ from django_pgqueue.admin.keyset import NEWEST, Route
 from django_pgqueue.admin.row_actions import JOB_ACTIONS
 from django_pgqueue.insights.formatting import duration
 from django_pgqueue.jobs.search import Source
-from django_pgqueue.models import FinishedJob
+from django_pgqueue.models import SucceededJob
 
 
-@admin.register(FinishedJob)
-class FinishedJobAdmin(JobsAdmin):
-    """Jobs that succeeded, for as long as they are kept; the newest job first, which need not have finished last."""
+@admin.register(SucceededJob)
+class SucceededJobAdmin(JobsAdmin):
+    """Jobs that succeeded, for as long as they are kept; the newest job first, which need not have ended last."""
 
-    actions = JOB_ACTIONS[Source.FINISHED]
+    actions = JOB_ACTIONS[Source.SUCCEEDED]
     heavy = (*JobsAdmin.heavy, "result")
     lookups = ("queue", "day")
-    list_display = ("id", "task", "queue", "run", "attempts", "finished")
+    list_display = ("id", "task", "queue", "run", "attempts", "succeeded")
     list_display_links = ("id", "task")
     list_filter = (DayFilter, SeenQueueFilter)
     search_help_text = HELP_WITHOUT_KEY
     fieldsets = (
-        folded(_("Times"), "enqueued_time", "run_time", "first_started_time", "started_time", "finished_time"),
+        folded(_("Times"), "enqueued_time", "run_time", "first_started_time", "started_time", "succeeded_time"),
         METADATA,
         folded(_("Options"), "said_lost", "said_backend"),
     )
 
     run = column_of("run_seconds", _("run time"), duration)
-    finished = live_column("finished", _("finished"), lambda job: moment(job.finished_at))
-    finished_time = moment_of("finished_at", _("finished at"))
+    succeeded = live_column("succeeded", _("succeeded"), lambda job: moment(job.succeeded_at))
+    succeeded_time = moment_of("succeeded_at", _("succeeded at"))
 
     def asked(self, request: HttpRequest) -> RequestedFilter:
         asked = super().asked(request)
@@ -52,4 +52,4 @@ def _on_the_day(asked: RequestedFilter) -> Q:
     if asked.day is None:
         return Q()
     begins = dt.datetime.combine(asked.day, dt.time(), dt.UTC)
-    return Q(finished_at__gte=begins, finished_at__lt=begins + dt.timedelta(days=1))
+    return Q(succeeded_at__gte=begins, succeeded_at__lt=begins + dt.timedelta(days=1))

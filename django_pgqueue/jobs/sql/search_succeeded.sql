@@ -1,8 +1,8 @@
--- Choose finished jobs by a filter: as search_live.sql, without a status, by the age of their end, and by the error of
+-- Choose succeeded jobs by a filter: as search_live.sql, without a status, by the age of their end, and by the error of
 -- the attempt before the one that succeeded. Called by search.pages(). Merges the primary keys of all partitions.
 WITH until AS MATERIALIZED (
     SELECT COALESCE(%(until_id)s::bigint, max(newest.id)) AS id
-    FROM pgqueue_finished_jobs AS newest
+    FROM pgqueue_succeeded_jobs AS newest
 ),
 looked AS MATERIALIZED (
     SELECT
@@ -12,8 +12,8 @@ looked AS MATERIALIZED (
             AND (%(task_prefix)s::text IS NULL OR starts_with(job.task, %(task_prefix)s::text))
             AND (
                 %(day)s::date IS NULL
-                OR job.finished_at >= %(day)s::date::timestamp AT TIME ZONE 'UTC'
-                AND job.finished_at < (%(day)s::date + 1)::timestamp AT TIME ZONE 'UTC'
+                OR job.succeeded_at >= %(day)s::date::timestamp AT TIME ZONE 'UTC'
+                AND job.succeeded_at < (%(day)s::date + 1)::timestamp AT TIME ZONE 'UTC'
             )
             AND (
                 %(argument)s::jsonb IS NULL
@@ -32,16 +32,16 @@ looked AS MATERIALIZED (
             )
             AND (
                 %(older_than_seconds)s::double precision IS NULL
-                OR job.finished_at
+                OR job.succeeded_at
                     < statement_timestamp() - make_interval(secs => %(older_than_seconds)s::double precision)
             )
-            AND (%(before)s::timestamptz IS NULL OR job.finished_at <= %(before)s::timestamptz)
+            AND (%(before)s::timestamptz IS NULL OR job.succeeded_at <= %(before)s::timestamptz)
             AND (
                 %(error)s::text IS NULL
                 OR job.errors -> -1 ->> 'error' = %(error)s::text
                 OR right(job.errors -> -1 ->> 'error', length(%(error)s::text) + 1) = '.' || %(error)s::text
             ) AS matches
-    FROM pgqueue_finished_jobs AS job
+    FROM pgqueue_succeeded_jobs AS job
     WHERE job.id > %(after_id)s::bigint
       AND job.id <= (SELECT until.id FROM until)
     ORDER BY job.id
