@@ -177,10 +177,10 @@ class Job(RunnableJobRow):
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
         permissions = [
-            ("run_job", "Can run jobs now"),
+            ("run_now_job", "Can run jobs now"),
             ("kill_job", "Can kill jobs"),
             ("move_job", "Can move jobs to another queue"),
-            ("reprioritize_job", "Can change the priority of jobs"),
+            ("set_priority_job", "Can change the priority of jobs"),
         ]
         indexes = [
             models.Index("queue", *ORDER_OF_CLAIMS, name="pgqueue_jobs_claim", condition=Q(status=Status.QUEUED)),
@@ -355,7 +355,7 @@ class Queue(models.Model):
         db_table = "pgqueue_queues"
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
-        permissions = [("pause_queue", "Can pause and resume queues")]
+        permissions = [("pause_queue", "Can pause and resume queues"), ("limit_queue", "Can limit queues")]
         indexes = [
             models.Index(
                 fields=["name"],

@@ -41,6 +41,8 @@ NUMBERS = ("queued", "scheduled", "limited", "running", "dead")
 PACE = ("oldest", "empty_in", "p95_wait", "workers")
 TILES = (*NUMBERS, *PACE[:-1], "p95_run", *PACE[-1:])
 
+LIMIT = "limit_queue"  # permission
+
 MOST_NEW = 100  # queues without a row that the list names
 
 
@@ -117,8 +119,8 @@ class QueueAdmin(ReadOnlyAdmin, ActionsAdmin):
     created_time = moment_of("created_at", _("first seen"))
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Limits are changed by those who see queues and may pause them."""
-        return self.may(request, PAUSE_QUEUES.permission)
+        """Limits are changed by those who see queues and may limit them."""
+        return self.may(request, LIMIT)
 
     def keys(self, texts: Iterable[str]) -> list[str]:
         names = list(dict.fromkeys(texts))

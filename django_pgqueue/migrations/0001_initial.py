@@ -130,10 +130,10 @@ class Migration(QueueMigration):
                 "verbose_name": "job",
                 "verbose_name_plural": "jobs",
                 "permissions": [
-                    ("run_job", "Can run jobs now"),
+                    ("run_now_job", "Can run jobs now"),
                     ("kill_job", "Can kill jobs"),
                     ("move_job", "Can move jobs to another queue"),
-                    ("reprioritize_job", "Can change the priority of jobs"),
+                    ("set_priority_job", "Can change the priority of jobs"),
                 ],
                 "indexes": [
                     models.Index(
@@ -436,7 +436,7 @@ class Migration(QueueMigration):
                 "db_table": "pgqueue_queues",
                 "verbose_name": "queue",
                 "verbose_name_plural": "queues",
-                "permissions": [("pause_queue", "Can pause and resume queues")],
+                "permissions": [("pause_queue", "Can pause and resume queues"), ("limit_queue", "Can limit queues")],
                 "indexes": [
                     models.Index(
                         fields=["name"],

@@ -20,7 +20,7 @@ def viewer(db) -> Client:
 
 @pytest.fixture
 def staff(db) -> Client:
-    return user_with("view_job", "view_deadjob", "run_job", "kill_job", "retry_deadjob")
+    return user_with("view_job", "view_deadjob", "run_now_job", "kill_job", "retry_deadjob")
 
 
 @pytest.fixture

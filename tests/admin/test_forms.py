@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def staff(db) -> Client:
     rights = ("view", "add", "change", "delete", "pause", "run")
-    return user_with("view_queue", "pause_queue", *(f"{right}_schedule" for right in rights))
+    return user_with("view_queue", "limit_queue", *(f"{right}_schedule" for right in rights))
 
 
 def test_labels_of_forms_begin_as_those_of_django(admin_client):

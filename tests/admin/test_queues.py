@@ -26,7 +26,7 @@ def viewer() -> Client:
 
 @pytest.fixture
 def staff() -> Client:
-    return user_with("view_queue", "pause_queue")
+    return user_with("view_queue", "pause_queue", "limit_queue")
 
 
 def test_queue_that_no_worker_has_served_yet_has_its_page(staff):
@@ -113,6 +113,16 @@ def test_user_who_may_only_look_changes_nothing(viewer, queues):
     assert not Queue.objects.exclude(paused_at=None, max_running=None).exists()
 
 
+def test_user_who_may_pause_queues_may_not_limit_them_and_the_other_way_round(queues):
+    pauser, limiter = user_with("view_queue", "pause_queue"), user_with("view_queue", "limit_queue", name="bob")
+    assert change(pauser, "mail", max_running="1").status_code == 403
+    assert confirm(limiter, f"{QUEUES}pause/", "mail", reason="", minutes="").status_code == 403
+    assert not Queue.objects.exclude(paused_at=None, max_running=None).exists()
+    change(limiter, "mail", max_running="1")
+    confirm(pauser, f"{QUEUES}pause/", "mail", reason="", minutes="")
+    assert Queue.objects.get(pk="mail", max_running=1).paused_at is not None
+
+
 def test_queues_are_neither_added_nor_removed_here(staff, queues):
     assert staff.get(f"{QUEUES}add/").status_code == 403
     assert staff.get(f"{QUEUES}mail/delete/").status_code == 403
@@ -136,7 +146,7 @@ def test_list_of_queues_is_not_asked_for_a_name_that_cannot_be(viewer):
 
 def test_queue_that_may_be_paused_but_not_seen_is_neither_shown_nor_limited(db):
     Queue.objects.create(name="mail")
-    client = user_with("pause_queue")
+    client = user_with("pause_queue", "limit_queue")
     address = "/admin/pgqueue/queue/mail/change/"
     assert client.get(address).status_code == 403
     given = {"max_running": 1, "rate_limit": "", "rate_period_seconds": "", "rate_burst": ""}

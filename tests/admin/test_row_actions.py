@@ -43,8 +43,8 @@ def test_viewer_sees_but_cannot_act(viewer):
     ("permission", "offered", "refused"),
     [
         ("move_job", "move", "set_priority"),
-        ("reprioritize_job", "set_priority", "move"),
-        ("run_job", "run_now", "kill"),
+        ("set_priority_job", "set_priority", "move"),
+        ("run_now_job", "run_now", "kill"),
         ("kill_job", "kill", "move"),
     ],
 )
@@ -119,7 +119,7 @@ def test_retry_sends_dead_jobs_back(staff):
     ],
 )
 def test_queue_or_priority_is_asked_for_and_changed(action, params, question, entry, message):
-    mover, waiting, active = user_with("view_job", "move_job", "reprioritize_job"), queued(), running()
+    mover, waiting, active = user_with("view_job", "move_job", "set_priority_job"), queued(), running()
     page = tick(mover, JOBS, action, waiting, active).content.decode()
     assert question in page
     assert f'name="{next(iter(params))}"' in page
@@ -140,7 +140,7 @@ def test_queue_or_priority_is_asked_for_and_changed(action, params, question, en
     ],
 )
 def test_queue_or_priority_that_cannot_be_is_asked_for_again(action, field, value, complaint):
-    mover, job_id = user_with("view_job", "move_job", "reprioritize_job"), queued()
+    mover, job_id = user_with("view_job", "move_job", "set_priority_job"), queued()
     page = confirm(mover, f"{JOBS}{action}/", job_id, **{field: value}).content.decode()
     assert complaint in page
     assert f'name="ids" value="{job_id}"' in page

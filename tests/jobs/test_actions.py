@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import workers
+from django_pgqueue import jobs, workers
 from django_pgqueue.backend.results import errors_of
 from django_pgqueue.db.connections import MaintenanceConnection
 from django_pgqueue.db.notify import CHANNEL
@@ -30,6 +30,7 @@ from django_pgqueue.jobs.dead_letter import retry
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.models import DeadJob, Job, SucceededJob
+from docs.facts import subparsers_of
 from tests.support.admin_jobs import scheduled
 from tests.support.died import died, titles
 from tests.support.job_tables import TABLES
@@ -313,3 +314,14 @@ def test_run_now_wakes_workers_and_logs_who(caplog, django_capture_on_commit_cal
         assert run_now([one, two], by="ann") == []
     assert [hook.payloads for hook in hooks] == [("a",), ("b",)]
     assert "Made due at once by ann" in caplog.text
+
+
+def test_an_action_has_one_name_in_code_commands_and_permissions():
+    """Purging is what Django calls deleting; its permission is there for each of the two tables."""
+    subcommands = {name.replace("-", "_") for name in subparsers_of("pgqueue_jobs").choices}
+    for action in ACTIONS:
+        assert callable(getattr(jobs, action.name))
+        assert action.name in subcommands
+        name, _, model = action.permission.rpartition("_")
+        assert name == {"purge": "delete"}.get(action.name, action.name)
+        assert model in {"job", "deadjob", "succeededjob"}

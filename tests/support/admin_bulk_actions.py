@@ -10,8 +10,8 @@ from tests.support.many import enqueued_ids
 BULK_ACTIONS = "/admin/pgqueue/bulkaction/"
 VIEWER = ("view_job", "view_deadjob", "view_succeededjob", "view_bulkaction")
 STAFF = (
-    *("view_job", "view_deadjob", "view_bulkaction", "run_job", "kill_job", "retry_deadjob", "delete_deadjob"),
-    *("move_job", "reprioritize_job", "stop_bulkaction"),
+    *("view_job", "view_deadjob", "view_bulkaction", "run_now_job", "kill_job", "retry_deadjob", "delete_deadjob"),
+    *("move_job", "set_priority_job", "stop_bulkaction"),
 )
 
 
