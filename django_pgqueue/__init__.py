@@ -4,10 +4,11 @@ Everything listed in ``__all__`` is public and importable before Django's apps a
 """
 
 from django_pgqueue import jobs, queues, schedules, workers
-from django_pgqueue.exceptions import Discard, RetryLater
+from django_pgqueue.exceptions import Discard, Retry, Snooze
 from django_pgqueue.jobs.context import current_job, is_in_job, track
 from django_pgqueue.jobs.handle import JobHandle
 from django_pgqueue.options import TaskOptions
+from django_pgqueue.retry_policy import exponential
 from django_pgqueue.schedules.periodic import periodic
 from django_pgqueue.tasks import Call, Task, aenqueue_many, enqueue, enqueue_many, task
 
@@ -15,13 +16,15 @@ __all__ = [
     "Call",
     "Discard",
     "JobHandle",
-    "RetryLater",
+    "Retry",
+    "Snooze",
     "Task",
     "TaskOptions",
     "aenqueue_many",
     "current_job",
     "enqueue",
     "enqueue_many",
+    "exponential",
     "is_in_job",
     "jobs",
     "periodic",

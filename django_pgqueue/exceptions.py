@@ -1,10 +1,11 @@
-"""Exceptions: errors, the two by which a job steers its own fate, and the two by which it is interrupted.
+"""Exceptions: errors, the three by which a job steers its own fate, and the two by which it is interrupted.
 
 ::
 
     PgQueueError
     ├── ConfigurationError     (ImproperlyConfigured)  settings, databases, declarations
     ├── UnknownTask            (LookupError)           a name no registered task answers to
+    ├── InvalidOption          (ValueError)            a value out of range, of what a running job calls or raises
     ├── InvalidJob             (ValueError)            an option out of range
     │   └── InvalidArguments   (TypeError)             arguments that do not fit, or are not JSON
     ├── InvalidSchedule        (ValueError)            a schedule that can never be due, or not as written
@@ -27,7 +28,8 @@
     JobControl
     ├── Discard                                        stop trying: to dead_jobs at once
     │   └── ResultRefused                              the same, for what a task of the Tasks framework returned
-    └── RetryLater                                     not now: back to scheduled, attempt restored
+    ├── Retry                                          this attempt has failed, and the next has a delay of its own
+    └── Snooze                                         not now: back to scheduled, attempt restored
 
     JobInterrupted             (BaseException)
     ├── JobTimeout                              the attempt has had its time
@@ -56,6 +58,10 @@ class UnknownTask(PgQueueError, LookupError):
 
 class InvalidJob(PgQueueError, ValueError):
     """An option of a job is out of range or of the wrong type. Nothing was enqueued."""
+
+
+class InvalidOption(PgQueueError, ValueError):
+    """A delay, or another value that a running job gives, is out of range or of the wrong type. Nothing was changed."""
 
 
 class InvalidArguments(InvalidJob, TypeError):
@@ -156,7 +162,7 @@ class Redacted(PgQueueError):
 
 
 class JobControl(Exception):
-    """Base of the exceptions by which a running job decides its own fate. Not a failure, and never counted as one."""
+    """Base of the exceptions by which a running job decides its own fate."""
 
 
 class Discard(JobControl):
@@ -174,29 +180,63 @@ class ResultRefused(Discard):
     """
 
 
-class RetryLater(JobControl):
-    """Raise in a task to run it again later without spending an attempt.
+class Retry(JobControl):
+    """Raise in a task to end the attempt as failed, and to say when the next one is due.
+
+    It counts as any failure: after ``max_attempts`` of them the job goes to ``dead_jobs`` as exhausted. The history has
+    this exception; where it has no message and is raised ``from`` another one, that one.
 
     Args:
-        delay: seconds (0 to 100 years), or a ``timedelta``.
+        delay: seconds (0 to 100 years), or a ``timedelta``, from the end of the attempt; no jitter is added. None: the
+            ``backoff`` of the task.
+        message: what has failed.
+
+    Raises:
+        InvalidOption: the delay is negative, longer than that, infinite or not a number.
+    """
+
+    seconds: float | None = None
+
+    def __init__(self, delay: float | dt.timedelta | None = None, message: str = "") -> None:
+        self.seconds = None if delay is None else delay_seconds("The delay of Retry", delay)
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[type, tuple[float | None, str]]:
+        return type(self), (self.seconds, str(self))
+
+
+class Snooze(JobControl):
+    """Raise in a task to run it again later without spending an attempt.
+
+    How often a job has done so is counted in its row. ``max_snoozes`` of the task, or ``expires`` of the job, bound it.
+
+    Args:
+        delay: seconds (0 to 100 years), or a ``timedelta``, from the end of this run.
         message: why not now; shown in the log.
 
     Raises:
-        InvalidJob: the delay is negative, longer than that, infinite or not a number.
+        InvalidOption: the delay is negative, longer than that, infinite or not a number.
     """
 
     seconds: float = 0.0
 
     def __init__(self, delay: float | dt.timedelta, message: str = "") -> None:
-        self.seconds = delay.total_seconds() if isinstance(delay, dt.timedelta) else delay
-        if not isinstance(self.seconds, int | float) or not 0 <= self.seconds <= LONGEST_DELAY.total_seconds():
-            raise InvalidJob(
-                f"RetryLater takes 0 or more seconds or a timedelta, {LONGEST_DELAY.days} days at most, not {delay!r}."
-            )
-        super().__init__(message or f"again in {self.seconds:g} s")
+        self.seconds = delay_seconds("The delay of Snooze", delay)
+        super().__init__(message)
 
     def __reduce__(self) -> tuple[type, tuple[float, str]]:
         return type(self), (self.seconds, str(self))
+
+
+def delay_seconds(what: str, delay: Any) -> float:
+    """Return a delay as seconds; raise InvalidOption unless it is 0 seconds to 100 years, or such a timedelta."""
+    seconds = delay.total_seconds() if isinstance(delay, dt.timedelta) else delay
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds <= LONGEST_DELAY.total_seconds():
+        raise InvalidOption(
+            f"{what} is 0 or more seconds or a timedelta, {LONGEST_DELAY.days} days at most, not {delay!r}."
+        )
+    return float(seconds)
 
 
 class JobInterrupted(BaseException):

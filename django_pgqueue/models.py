@@ -132,6 +132,7 @@ class RunnableJobRow(JobRow):
     attempts = models.SmallIntegerField(_("attempts"), db_default=0, help_text=_("Counted when claimed."))
     max_attempts = models.SmallIntegerField(db_default=10)
     lost = models.SmallIntegerField(db_default=0, help_text=_("How often a worker died with it."))
+    snoozes = models.SmallIntegerField(db_default=0, help_text=_("How often it asked to run later."))
     concurrency_limit = models.SmallIntegerField(
         null=True, help_text=_("Maximum number of jobs of the key that run at once.")
     )
@@ -222,7 +223,8 @@ class Job(RunnableJobRow):
                 condition=Q(priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY)), name="pgqueue_jobs_priority"
             ),
             models.CheckConstraint(
-                condition=Q(attempts__gte=0, max_attempts__gte=1, lost__gte=0), name="pgqueue_jobs_attempts"
+                condition=Q(attempts__gte=0, max_attempts__gte=1, lost__gte=0, snoozes__gte=0),
+                name="pgqueue_jobs_attempts",
             ),
             models.CheckConstraint(
                 condition=Q(lease_seconds__gte=1, timeout_seconds__gte=0), name="pgqueue_jobs_durations"

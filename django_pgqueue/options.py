@@ -6,7 +6,7 @@ import difflib
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict
 
 from django.conf import settings
 from django.utils import timezone
@@ -14,7 +14,7 @@ from django.utils import timezone
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidJob
 from django_pgqueue.keys import KeyBy
-from django_pgqueue.retry_policy import Backoff, DiscardOn, Discards, exponential
+from django_pgqueue.retry_policy import DEFAULT_RULE, Backoff, BackoffRule, DiscardOn, Discards
 from django_pgqueue.states import (
     HIGHEST_PRIORITY,
     LATEST,
@@ -23,6 +23,7 @@ from django_pgqueue.states import (
     LONGEST_QUEUE,
     LOWEST_PRIORITY,
     MOST_SLOTS,
+    MOST_SNOOZES,
     NEVER,
     OnConflict,
     Scope,
@@ -232,7 +233,8 @@ class TaskOptions(SharedOptions, total=False):
 class OwnOptions(TypedDict, total=False):
     """The options of a task itself, for type checkers: ``@task`` takes them, ``using()`` does not."""
 
-    backoff: Backoff | float
+    backoff: Backoff
+    max_snoozes: int | None
     discard_on: DiscardOn
     atomic: bool
     aliases: Iterable[str]
@@ -252,7 +254,8 @@ class TaskDeclaration(SharedOptions, OwnOptions, total=False):
 class OwnOptionsOrNone:
     """``OwnOptions`` as a task of Django's Tasks framework has them; None: not given."""
 
-    backoff: Backoff | float | None = None
+    backoff: Backoff | None = None
+    max_snoozes: int | None = None
     discard_on: DiscardOn | None = None
     atomic: bool | None = None
     aliases: Iterable[str] | None = None
@@ -266,7 +269,8 @@ class OwnOptionsOrNone:
 class TaskRules:
     """``OwnOptions`` as a ``TaskDefinition`` has them, checked; the keys are ``KeysBy``."""
 
-    backoff: Backoff = exponential  # seconds to wait after a failed attempt, by its number
+    backoff: BackoffRule = DEFAULT_RULE  # the wait after a failed attempt
+    max_snoozes: int | None = None  # bound on Snooze; None: there is none
     discard_on: Discards = field(default_factory=Discards)  # exceptions after which a job is not tried again
     atomic: bool = False  # the handler's database writes and the removal of its job are one transaction
     aliases: tuple[str, ...] = ()  # former names, which jobs enqueued before a rename still carry
@@ -274,7 +278,9 @@ class TaskRules:
 
     def __post_init__(self) -> None:
         """Check what ``@task`` was given, and turn it into the form in which it is asked for."""
-        self.backoff = _backoff(self.backoff)
+        self.backoff = BackoffRule.of(self.backoff)
+        if self.max_snoozes is not None:
+            check_whole("max_snoozes", self.max_snoozes, 1, MOST_SNOOZES)
         self.discard_on = Discards.of(self.discard_on)
         self.aliases = tuple(self.aliases)
         self.sensitive = _sensitive(self.sensitive)
@@ -282,14 +288,6 @@ class TaskRules:
 
 OF_TASKS = OwnOptions.__optional_keys__
 OF_RULES = frozenset(rule.name for rule in dataclasses.fields(TaskRules))
-
-
-def _backoff(given: Any) -> Backoff:
-    if callable(given):
-        return cast("Backoff", given)
-    if not isinstance(given, int | float) or not 0 <= given < math.inf:
-        raise InvalidJob(f"backoff is a function or 0 or more seconds, not {given!r}.")
-    return lambda _attempt: float(given)
 
 
 def _sensitive(names: Any) -> frozenset[str] | bool:

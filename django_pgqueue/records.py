@@ -6,6 +6,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from django_pgqueue.states import Reason
+from django_pgqueue.stored_values import read_object
 
 KEEP_RESULT, RESERVE_KEY = 1, 2  # flags: kept in succeeded_jobs; holds its unique key for a while after success
 
@@ -31,7 +32,9 @@ class ClaimedJob(NamedTuple):
     flags: int  # KEEP_RESULT, RESERVE_KEY
     is_old: bool  # first claimed a day ago or earlier
     concurrency_key: str | None  # when its run has ended, the next job of this key may be admitted
-    rest: str | None  # JSON text: what jobs with metadata, or of the Tasks framework, have besides; decoded where used
+    rest: (
+        str | None
+    )  # JSON text: what jobs with metadata, snoozes, or of the Tasks framework, have besides; decoded if used
     queue: str
     lease_token: int  # with the id, the right to write the outcome; new for each claim
     claimed_at: float  # monotonic
@@ -58,6 +61,12 @@ class ClaimedJob(NamedTuple):
         return self.timeout_seconds == KILLED
 
     @property
+    def snoozes(self) -> int:
+        """How often it has asked to run later, before this run."""
+        number = read_object(self.rest).get("snoozes", 0)
+        return number if isinstance(number, int) else 0
+
+    @property
     def has_expired(self) -> bool:
         return self.timeout_seconds == EXPIRED
 
@@ -70,6 +79,7 @@ class Fate(Enum):
     RECORDED = auto()  # succeeded, and already removed in the handler's own transaction (atomic=True)
     RETRIED = auto()
     DIED = auto()
+    SNOOZED = auto()  # it asked to run later: back with the attempt restored, and counted
     RELEASED = auto()  # not run, or not to its end: back with the attempt restored
 
     @property
@@ -86,7 +96,7 @@ class Outcome:
     fate: Fate
     run_seconds: float = 0.0
     result: str | None = field(default="null", repr=False)  # JSON text; None: it cannot be stored
-    delay_seconds: float = 0.0  # RETRIED, RELEASED and REPEATED: due again in
+    delay_seconds: float = 0.0  # RETRIED, SNOOZED, RELEASED and REPEATED: due again in
     next_at: dt.datetime | None = None  # REPEATED: due again at, in place of the delay
     reason: Reason | None = None  # DIED
     error: dict[str, Any] | None = None  # RETRIED and DIED: one entry of the history

@@ -10,6 +10,7 @@ signal                   sent by                                    arguments
                          outcome is written
 ``job_succeeded``        likewise, next, by the outcome             ``job``, ``outcome``
 ``job_retry_scheduled``  likewise                                   ``job``, ``outcome``
+``job_snoozed``          likewise                                   ``job``, ``outcome``
 ``job_released``         likewise                                   ``job``, ``outcome``
 ``job_died``             likewise; the consumer, where its task     ``job``, ``outcome``
                          has been unknown for too long
@@ -47,6 +48,7 @@ job_started: Final = Signal()
 job_finished: Final = Signal()
 job_succeeded: Final = Signal()
 job_retry_scheduled: Final = Signal()
+job_snoozed: Final = Signal()
 job_released: Final = Signal()
 job_died: Final = Signal()
 job_lost: Final = Signal()
@@ -61,6 +63,7 @@ OF_FATE: Final = {
     Fate.REPEATED: job_succeeded,
     Fate.RECORDED: job_succeeded,
     Fate.RETRIED: job_retry_scheduled,
+    Fate.SNOOZED: job_snoozed,
     Fate.RELEASED: job_released,
     Fate.DIED: job_died,
 }

@@ -27,7 +27,7 @@ DEAD, SUCCEEDED = "dead", "succeeded"
 class Reason(TextChoices):
     """The reason why a job is in ``pgqueue_dead_jobs``."""
 
-    EXHAUSTED = "exhausted", _("exhausted")  # every attempt failed
+    EXHAUSTED = "exhausted", _("exhausted")  # every attempt failed, or it snoozed once more than it may
     DISCARDED = "discarded", _("discarded")  # the task raised Discard
     LOST = "lost", _("lost")  # its workers died, more often than the job may be attempted
     KILLED = "killed", _("killed")  # stopped on request
@@ -110,6 +110,9 @@ LONGEST_NAME = 500  # characters in the name of a task, and in an alias of TASKS
 
 # Maximum number of jobs with one concurrency key that may run at once.
 MOST_SLOTS = 1000
+
+# Maximum of ``max_snoozes``, and the number from which on the snoozes of a job are not counted any more.
+MOST_SNOOZES = 32767
 
 # Of the rate of a queue: a year.
 LONGEST_PERIOD_SECONDS = 365 * 24 * 3600

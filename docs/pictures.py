@@ -116,7 +116,7 @@ def states() -> Picture:
     drawn.arrow((405, 243), (405, 127), dashed=True)
     drawn.texts(413, 178, ["release: given back unrun", "reap: its worker died"])
     drawn.arrow((290, 268), (120, 268), (120, 127))
-    drawn.texts(130, 214, ["scheduled retry: attempts are left", "RetryLater: attempt restored"])
+    drawn.texts(130, 214, ["scheduled retry: attempts are left", "Snooze: attempt restored"])
     drawn.box(80, 410, 200, ["pgqueue_succeeded_jobs", "or deleted"], fill="green")
     drawn.box(480, 410, 200, ["pgqueue_dead_jobs", "with the reason"], fill="red")
     drawn.arrow((350, 295), (350, 330), (180, 330), (180, 383), colour="green")

@@ -207,7 +207,7 @@ def test_limits_of_durations_on_the_tasks_page_are_those_of_the_code():
 
 def test_tasks_page_lists_every_error():
     errors = [name for name, value in vars(exceptions).items() if is_own_error(value)]
-    control = {"Discard", "RetryLater"}
+    control = {"Discard", "Retry", "Snooze"}
     assert sorted(first_names(section(reference("tasks"), "## Errors"))) == sorted({*errors} - control)
 
 

@@ -12,13 +12,14 @@ from django_pgqueue import exceptions
 from django_pgqueue.exceptions import (
     ConfigurationError,
     Discard,
-    InvalidJob,
+    InvalidOption,
     JobControl,
     JobFailed,
     JobInterrupted,
     JobNotFinished,
     PgQueueError,
-    RetryLater,
+    Retry,
+    Snooze,
 )
 from django_pgqueue.states import LONGEST_DELAY
 
@@ -68,21 +69,27 @@ def test_interruption_passes_by_what_catches_exceptions():
     [(0, 0), (2.5, 2.5), (dt.timedelta(minutes=2), 120), (LONGEST_DELAY, LONGEST_DELAY.total_seconds())],
     ids=str,
 )
-def test_job_may_run_later_after_seconds_or_a_timedelta(delay, seconds):
-    error = RetryLater(delay)
-    assert error.seconds == seconds
-    assert str(error) == f"again in {seconds:g} s"
-    assert str(RetryLater(delay, "the shop is closed")) == "the shop is closed"
+@pytest.mark.parametrize("kind", [Retry, Snooze])
+def test_job_may_run_later_after_seconds_or_a_timedelta(kind, delay, seconds):
+    error = kind(delay)
+    assert (error.seconds, str(error)) == (seconds, "")
+    assert str(kind(delay=delay, message="the shop is closed")) == "the shop is closed"
+
+
+def test_retry_may_leave_the_delay_to_the_task():
+    assert (Retry().seconds, Retry(None, "busy").seconds, str(Retry(message="busy"))) == (None, None, "busy")
 
 
 @pytest.mark.parametrize(
     "delay",
-    [-1, dt.timedelta(seconds=-1), LONGEST_DELAY + dt.timedelta(seconds=1), float("inf"), float("nan"), "5", None],
+    [-1, dt.timedelta(seconds=-1), LONGEST_DELAY + dt.timedelta(seconds=1), float("inf"), float("nan"), "5", True],
     ids=str,
 )
-def test_job_may_not_run_before_now_or_never(delay):
-    with pytest.raises(InvalidJob, match="RetryLater takes 0 or more seconds or a timedelta, 36500 days at most, not "):
-        RetryLater(delay)
+@pytest.mark.parametrize("kind", [Retry, Snooze])
+def test_job_may_not_run_before_now_or_never(kind, delay):
+    bound = "is 0 or more seconds or a timedelta, 36500 days at most, not "
+    with pytest.raises(InvalidOption, match=f"The delay of {kind.__name__} {bound}"):
+        kind(delay)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +98,9 @@ def test_job_may_not_run_before_now_or_never(delay):
         JobFailed("it is dead", "exhausted", {"error": "ValueError"}),
         JobNotFinished("it is running", "running"),
         Discard("no such order"),
-        RetryLater(5, "the shop is closed"),
+        Snooze(5, "the shop is closed"),
+        Retry(5, "busy"),
+        Retry(),
         ConfigurationError("no such alias"),
     ],
     ids=lambda error: type(error).__name__,

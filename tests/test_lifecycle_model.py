@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
 import tests.app.tasks as app
-from django_pgqueue import Discard, RetryLater
+from django_pgqueue import Discard, Retry, Snooze
 from django_pgqueue.db.queries import statement
 from django_pgqueue.flow import concurrency
 from django_pgqueue.jobs import ack, claim
@@ -50,22 +50,25 @@ RETURNING id
 """
 SETTINGS = {"STATEMENT_TIMEOUT_SECONDS": PATIENCE_SECONDS, "NOTIFY": False}
 PROCESS_LEASE_HOURS = 1
+MOST_SNOOZES = 2  # of the task that has a bound
 
 
-def ending(error: Exception | None) -> Task:
+def ending(error: Exception | None, **options: int) -> Task:
     """Make a task that ends like this."""
 
     def call() -> None:
         if error is not None:
             raise error
 
-    return make(call, name="ending")
+    return make(call, name="ending", **options)
 
 
 ENDINGS = {
     "succeed": ending(None),
     "fail": ending(ValueError("no luck")),
-    "run later": ending(RetryLater(HOUR)),
+    "retry": ending(Retry(HOUR, "no luck")),
+    "snooze": ending(Snooze(HOUR)),
+    "snooze twice": ending(Snooze(HOUR), max_snoozes=MOST_SNOOZES),
     "discard": ending(Discard("no such order")),
 }
 
@@ -308,7 +311,7 @@ class Lifecycle(RuleBasedStateMachine):
                 job.keep,
                 job.lost,
             )
-            assert row.was_killed == job.is_kill_requested
+            assert (row.was_killed, row.snoozes) == (job.is_kill_requested, job.snoozes)
             assert row.is_old == (self.model.now - job.first_started >= 24)
             assert 1 <= row.attempt <= row.max_attempts
 
@@ -327,6 +330,8 @@ class Lifecycle(RuleBasedStateMachine):
             outcome.delay_seconds = later * HOUR
         elif outcome.fate is Fate.RELEASED:
             outcome.delay_seconds = HOUR
+        elif outcome.fate is Fate.SNOOZED:
+            assert outcome.delay_seconds == HOUR
         return outcome
 
     # Worker processes
@@ -457,12 +462,11 @@ def expected_ending(how: str, job: ClaimedJob, *, is_kill_requested: bool) -> tu
         return (Fate.DIED, Reason.UNKNOWN_TASK) if job.attempt == 1 and job.is_old else (Fate.RELEASED, None)
     if is_kill_requested:
         return Fate.DIED, Reason.KILLED
-    if how == "succeed":
-        return Fate.SUCCEEDED, None
-    if how == "discard":
-        return Fate.DIED, Reason.DISCARDED
-    if how == "run later":
-        return Fate.RELEASED, None
+    if how in ("succeed", "discard"):
+        return (Fate.SUCCEEDED, None) if how == "succeed" else (Fate.DIED, Reason.DISCARDED)
+    if how.startswith("snooze"):
+        is_last = how == "snooze twice" and job.snoozes >= MOST_SNOOZES
+        return (Fate.DIED, Reason.EXHAUSTED) if is_last else (Fate.SNOOZED, None)
     return (Fate.DIED, Reason.EXHAUSTED) if job.attempt == job.max_attempts else (Fate.RETRIED, None)
 
 

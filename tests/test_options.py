@@ -87,6 +87,7 @@ AFTER_LAST = LAST.replace(tzinfo=dt.timezone(dt.timedelta(hours=-2)))
         ({"eta": 1}, "no option eta: use run_at, a datetime or a timedelta from now"),
         ({"queue_name": "x"}, "no option queue_name: use queue"),
         ({"priorty": 1}, "no option priorty: did you mean priority?"),
+        ({"max_snoozes": 1}, r"no option max_snoozes: it belongs to the task, @task\(max_snoozes=…\)"),
         ({"backoff": 1}, r"no option backoff: it belongs to the task, @task\(backoff=…\)"),
     ],
     ids=str,

@@ -147,7 +147,7 @@ def reaping_touches_only_its_own_rows(queue) -> None:
         assert (scan["Node Type"], scan["Index Name"]) == ("Index Scan", "pgqueue_jobs_running")
     said = {
         "ids": fences["ids"], "attempts": [1] * 500, "kinds": ["kept"] * 500, "reasons": [None] * 500,
-        "errors": [None] * 500, "worker_id": 77,
+        "errors": [None] * 500, "snoozes": [0] * 500, "worker_id": 77,
     }  # fmt: skip
     nodes = explain(queue, statement("recorded_outcomes"), said)
     assert "Seq Scan" not in [node["Node Type"] for node in nodes]

@@ -1,15 +1,138 @@
 """Failed attempts wait longer and longer, and exceptions that are named end the job."""
 
+import datetime as dt
+import functools
+import re
+
 import pytest
 from django.core.exceptions import ObjectDoesNotExist
 
 from django_pgqueue.exceptions import InvalidJob
-from django_pgqueue.retry_policy import Discards, exponential, reconnect_delay, with_jitter
+from django_pgqueue.retry_policy import (
+    DEFAULT_BACKOFF,
+    BackoffRule,
+    Discards,
+    exponential,
+    reconnect_delay,
+    with_jitter,
+)
 from tests.app.models import Mark
 
 
 def test_delay_doubles_up_to_an_hour():
-    assert [exponential(attempt) for attempt in (1, 2, 3, 11, 12, 13, 32767)] == [2, 4, 8, 2048, 3600, 3600, 3600]
+    found = [DEFAULT_BACKOFF(attempt) for attempt in (1, 2, 3, 11, 12, 13, 32767)]
+    assert found == [2, 4, 8, 2048, 3600, 3600, 3600]
+    assert exponential() == DEFAULT_BACKOFF
+
+
+def test_delay_grows_as_it_is_told_to():
+    tripling = exponential(base=3, longest=dt.timedelta(minutes=1))
+    assert [tripling(attempt) for attempt in (1, 2, 3, 4, 32767)] == [3, 9, 27, 60, 60]
+    assert [exponential(base=1)(attempt) for attempt in (1, 9)] == [1, 1]
+    assert exponential(base=1.5)(2) == 2.25
+
+
+@pytest.mark.parametrize(("jitter", "least", "most"), [(0, 100, 100), (0.5, 50, 150), (1, 0, 200)])
+def test_jitter_of_a_growing_delay_is_its_own(jitter, least, most):
+    rule = BackoffRule.of(exponential(base=100, jitter=jitter))
+    found = [rule.seconds(1, ValueError()) for _ in range(1000)]
+    assert least <= min(found)
+    assert max(found) <= most
+    assert jitter == 0 or max(found) - min(found) > 0.8 * (most - least)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"base": 0.9}, "base of exponential() is a number from 1 to 1000, not 0.9"),
+        ({"base": float("nan")}, "base of exponential() is a number from 1 to 1000"),
+        ({"base": "2"}, "base of exponential() is a number from 1 to 1000"),
+        (
+            {"longest": 0},
+            "longest of exponential() is a number of seconds above 0, or a timedelta, of ten years at most",
+        ),
+        ({"longest": dt.timedelta(days=3651)}, "longest of exponential() is a number of seconds above 0"),
+        ({"longest": True}, "longest of exponential() is a number of seconds above 0"),
+        ({"jitter": 1.1}, "jitter of exponential() is a number from 0 to 1, not 1.1"),
+        ({"jitter": -0.1}, "jitter of exponential() is a number from 0 to 1, not -0.1"),
+    ],
+    ids=str,
+)
+def test_growing_delay_that_cannot_be_is_refused_where_it_is_named(given, message):
+    with pytest.raises(InvalidJob, match=re.escape(message)):
+        exponential(**given)
+
+
+class OfAttempt:
+    def __call__(self, attempt):
+        return 5
+
+
+class OfBoth:
+    def of(self, attempt, error):
+        return error
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        (5, 5),
+        (0, 0),
+        (dt.timedelta(minutes=1), 60),
+        (lambda attempt: attempt, 3),
+        (lambda attempt, base=7: attempt * base, 21),
+        (lambda attempt, error: error, 11),
+        (lambda attempt, error=None: error, 11),
+        (lambda attempt, e, factor=2: e * factor, 22),
+        (lambda *args: len(args), 1),
+        (lambda attempt, /, error: error, 11),
+        (functools.partial(lambda base, attempt: base * attempt, 2), 6),
+        (functools.partial(lambda base, attempt, error: base * error, 2), 22),
+        (OfAttempt(), 5),
+        (OfBoth().of, 11),
+        (abs, 3),
+        (max, 3),
+        (exponential(base=2), 8),
+    ],
+    ids=str,
+)
+def test_backoff_is_a_time_or_a_function_of_the_attempt_and_perhaps_the_error(given, seconds, monkeypatch):
+    monkeypatch.setattr("django_pgqueue.retry_policy.with_jitter", lambda seconds, jitter: seconds)
+    rule = BackoffRule.of(given)
+    if given is max:  # one without a signature is called with the attempt alone
+        with pytest.raises(TypeError, match="not iterable"):
+            rule.seconds(3, 11)
+        return
+    assert rule.seconds(3, 11) == seconds
+    assert BackoffRule.of(rule) is rule
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda: 5,
+        lambda attempt, error, job: 5,
+        lambda attempt, *, error: 5,
+        lambda **options: 5,
+    ],
+    ids=["nothing", "three", "keyword", "options"],
+)
+def test_function_that_cannot_be_called_with_an_attempt_is_no_backoff(given):
+    with pytest.raises(
+        InvalidJob, match=r"backoff is a function of \(attempt\) or of \(attempt, error\), not <function"
+    ):
+        BackoffRule.of(given)
+
+
+@pytest.mark.parametrize("given", [-1, float("inf"), float("nan"), "5", True, None, dt.timedelta(seconds=-1)], ids=str)
+def test_what_is_no_time_is_no_backoff(given):
+    with pytest.raises(InvalidJob, match="backoff is a function, 0 or more seconds, or a timedelta, not "):
+        BackoffRule.of(given)
+
+
+def test_no_wait_is_longer_than_ten_years_or_negative():
+    assert BackoffRule.of(1e300).seconds(1, ValueError()) <= 1.1 * 10 * 365 * 24 * 3600
+    assert BackoffRule.of(lambda attempt: -5).seconds(1, ValueError()) == 0
 
 
 def test_jitter_spreads_by_a_tenth_either_way():

@@ -69,11 +69,11 @@ def test_life_of_a_job_that_is_retried_and_succeeds(queue, heard, task):
     [
         (app.noop_async, (), "job_succeeded"),
         (app.record_atomic, (), "job_succeeded"),
-        (app.retry_later, (5,), "job_released"),
+        (app.snooze, (5,), "job_snoozed"),
         (app.discard, (), "job_died"),
         (contract.afail, (), "job_died"),
     ],
-    ids=["async", "atomic", "later", "discarded", "async death"],
+    ids=["async", "atomic", "snoozed", "discarded", "async death"],
 )
 def test_every_end_of_a_run_has_its_signal(queue, heard, task, args, last):
     task.enqueue(*args)
@@ -137,7 +137,7 @@ def test_jobs_that_expire(queue, sql, heard):
 
 
 def test_job_that_comes_back_after_a_newer_one_with_its_key(queue, heard):
-    task = app.retry_later.using(unique_key="one", unique_scope="start")
+    task = app.snooze.using(unique_key="one", unique_scope="start")
     first = task.enqueue(0).id
     [held] = claim(queue, "default", limit=1, worker_id=1)
     task.enqueue(0)

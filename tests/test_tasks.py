@@ -116,10 +116,16 @@ def test_function_in_a_class_that_takes_no_object_may_be_a_task(registry_of):
 
 
 def test_backoff_may_be_a_number_or_a_function():
-    assert app.fail.backoff(1) == 0
-    assert [app.noop.backoff(attempt) for attempt in (1, 2, 3, 40)] == [2, 4, 8, 3600]
-    with pytest.raises(InvalidJob, match="backoff is a function or 0 or more seconds, not -1"):
+    assert app.fail.backoff.function(1, None) == 0
+    assert [app.noop.backoff.function(attempt, None) for attempt in (1, 2, 3, 40)] == [2, 4, 8, 3600]
+    with pytest.raises(InvalidJob, match="backoff is a function, 0 or more seconds, or a timedelta, not -1"):
         task(backoff=-1)(app.noop.func)
+
+
+@pytest.mark.parametrize("given", [0, 32768, 1.5, True, "3"], ids=str)
+def test_bound_on_snoozes_is_a_whole_number(given):
+    with pytest.raises(InvalidJob, match="max_snoozes is a whole number from 1 to 32767, not "):
+        task(max_snoozes=given)(app.noop.func)
 
 
 def test_task_is_not_run_by_a_template_that_names_it():

@@ -39,6 +39,7 @@ OPTIONS = folded(
     "said_keep",
     "said_keep_seconds",
     "said_lost",
+    "said_snoozes",
     "said_backend",
     "said_scope",
     "said_limit",
@@ -61,6 +62,7 @@ class JobsAdmin(ReadOnlyAdmin, ActionsAdmin):
     said_keep = sentence_of("keep", _("keep"))
     said_keep_seconds = sentence_of("keep_seconds", _("keep for seconds"))
     said_lost = sentence_of("lost", _("workers lost"))
+    said_snoozes = sentence_of("snoozes", _("snoozes"))
     said_backend = sentence_of("backend", _("backend"))
     said_scope = sentence_of("unique_scope", _("scope of the unique key"))
     said_limit = sentence_of("concurrency_limit", _("limit of the concurrency key"))

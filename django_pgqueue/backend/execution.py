@@ -130,7 +130,7 @@ class FrameworkRun:
         return type(task_backends[self._alias])
 
     def _is_told_of(self, outcome: Outcome) -> bool:
-        if outcome.fate in (Fate.RETRIED, Fate.RELEASED):
+        if outcome.fate in (Fate.RETRIED, Fate.SNOOZED, Fate.RELEASED):
             return False
         return has_receiver(task_finished, _level(outcome))
 

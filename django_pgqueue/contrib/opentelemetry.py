@@ -129,7 +129,7 @@ class TracedRun:
 
     def _note(self, outcome: Outcome) -> None:
         self._span.set_attribute("pgqueue.outcome", outcome.fate.word)
-        if outcome.fate in (Fate.RETRIED, Fate.RELEASED):
+        if outcome.fate in (Fate.RETRIED, Fate.SNOOZED, Fate.RELEASED):
             self._span.set_attribute("pgqueue.delay_seconds", outcome.delay_seconds)
         if outcome.reason:
             self._span.set_attribute("pgqueue.reason", outcome.reason.value)

@@ -50,7 +50,8 @@ def _scheduled(one: Job, alias: str) -> Iterator[Sentence]:
 def _later(one: Job) -> Sentence:
     at_once = {"remedy": _("At once:"), "command": f"manage.py pgqueue_jobs run-now {one.pk}"}
     failed = [entry for entry in entries_of(one.errors) if entry.kind is EntryKind.FAILED]
-    if one.attempts and failed:
+    started_at = aware(one.started_at)
+    if one.attempts and failed and (failed[-1].at is None or started_at <= failed[-1].at):
         return say(
             _("Attempt {number} of {most} has failed with {error}. It backs off; the next is due at {time}."),
             number=one.attempts,
@@ -59,14 +60,21 @@ def _later(one: Job) -> Sentence:
             time=one.run_at,
             **at_once,
         )
-    if aware(one.started_at) != NEVER:
+    if started_at != NEVER:
+        number = one.snoozes
         if registry.find(one.task) is None:
             words = _(
                 "It was put back at {since}, by a worker that has no task of that name. It will be retried at {time}."
             )
+        elif number:
+            words = ngettext(
+                "It ran at {since} and snoozed, as it has done {number} time. Due again at {time}.",
+                "It ran at {since} and snoozed, as it has done {number} times. Due again at {time}.",
+                number,
+            )
         else:
-            words = _("It ran at {since} and asked to go on later. Due again at {time}.")
-        return say(words, since=one.started_at, time=one.run_at, **at_once)
+            words = _("A worker took it at {since} and put it back; that is no attempt. Due again at {time}.")
+        return say(words, since=one.started_at, time=one.run_at, number=number, **at_once)
     return say(_("It is due at {time}, as it was enqueued for."), time=one.run_at, **at_once)
 
 

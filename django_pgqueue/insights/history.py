@@ -9,10 +9,10 @@ from typing import Any
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from django_pgqueue.insights.formatting import Part, Sentence, at, duration, job, say, text_of
-from django_pgqueue.models import DeadJob, SucceededJob
+from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.states import ATTEMPTS, ENDS, LATEST, NEVER, REASONS, EntryKind, Status
 from django_pgqueue.stored_values import aware
 
@@ -177,7 +177,8 @@ class _Telling:
         self.enqueued_at, self.due = aware(one.enqueued_at), aware(one.run_at)
         self.first_started_at, self.started_at = aware(one.first_started_at), aware(one.started_at)
         self.since: dt.datetime | None = self.enqueued_at  # the end of the last thing; from then on the job waits
-        self.is_backing_off = False
+        self.is_backing_off = self.is_snoozing = False
+        self.snoozes: int = getattr(one, "snoozes", 0)
         self.number = 0  # of the last attempt that was told of
         self.ended_at: dt.datetime | None = None  # when it died without another attempt
 
@@ -196,6 +197,7 @@ class _Telling:
                 yield from self._note(entry)
         if not attempts:
             yield from self._put_back()
+        yield from self._snoozed()
         yield from self._end(is_first=not attempts)
         yield from (Step("note", entry.sentence, entry.at) for entry in later)
 
@@ -245,7 +247,7 @@ class _Telling:
 
     def _gap(self, first: int, last: int) -> Step:
         self.since = None
-        words = _("Attempt {first} is not in the history: it asked to go on later, or is not kept any more")
+        words = _("Attempt {first} is not kept in the history")
         if last > first:
             words = _("Attempts {first} to {last} are not kept in the history")
         return Step("gap", say(words, first=first, last=last), None)
@@ -263,8 +265,24 @@ class _Telling:
         first, last = self.first_started_at, self.started_at
         if first != NEVER and (last - first).total_seconds() >= SHORTEST and self.since and first >= self.since:
             yield from self._waits(first)
-            yield Step("note", say(_("Taken by a worker for the first time, and put back")), first)
+            words = (
+                _("Run for the first time") if self.snoozes else _("Taken by a worker for the first time, and put back")
+            )
+            yield Step("note", say(words), first)
             self.since = first
+
+    def _snoozed(self) -> Iterator[Step]:
+        """Tell how often it has asked to run later; of the last time alone it is known when that was."""
+        if not self.snoozes:
+            return
+        words = ngettext("Snoozed {number} time", "Snoozed {number} times", self.snoozes)
+        is_last = isinstance(self.one, Job) and self.one.status != Status.RUNNING
+        if is_last and self.since is not None and self.since <= self.started_at:
+            yield from self._waits(self.started_at)
+            yield Step("note", say(words, number=self.snoozes), self.started_at)
+            self.since, self.is_backing_off, self.is_snoozing = self.started_at, False, True
+        else:
+            yield Step("note", say(words, number=self.snoozes), None)
 
     def _end(self, *, is_first: bool) -> Iterator[Step]:
         one = self.one
@@ -296,7 +314,7 @@ class _Telling:
     def _goes_on(self) -> Iterator[Step]:
         since, due = self.since or self.due, self.due
         if due > self.now:
-            kind, words = "wait", _("Due later, at {time}")
+            kind, words = "wait", _("Snoozes; due again at {time}") if self.is_snoozing else _("Due later, at {time}")
             if self.is_backing_off:
                 kind, words = "backoff", _("Backs off; due again at {time}")
             yield Step(kind, say(words, time=due), since, (due - since).total_seconds(), is_now=True)

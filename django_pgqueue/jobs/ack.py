@@ -59,6 +59,7 @@ def recorded(database: Database, outcomes: Collection[Outcome], *, worker_id: in
         "kinds": [_kind(outcome) for outcome in outcomes],
         "reasons": [outcome.reason for outcome in outcomes],
         "errors": [(outcome.error or {}).get("error") for outcome in outcomes],
+        "snoozes": number_array([outcome.job.snoozes for outcome in outcomes]),
         "worker_id": worker_id,
     }
     return frozenset(job_id for (job_id,) in database.rows(statement("recorded_outcomes"), parameters))
@@ -158,6 +159,11 @@ def _retry(outcomes: Sequence[Outcome]) -> Iterator[Named]:
     )
 
 
+def _snooze(outcomes: Sequence[Outcome]) -> Iterator[Named]:
+    delays = [outcome.delay_seconds for outcome in outcomes]
+    yield "snooze", release_parameters([outcome.job for outcome in outcomes], delays)
+
+
 def _release(outcomes: Sequence[Outcome]) -> Iterator[Named]:
     delays = [outcome.delay_seconds for outcome in outcomes]
     yield "release", release_parameters([outcome.job for outcome in outcomes], delays)
@@ -180,6 +186,7 @@ STORES = {
     Fate.SUCCEEDED: _finish,
     Fate.REPEATED: _repeat,
     Fate.RETRIED: _retry,
+    Fate.SNOOZED: _snooze,
     Fate.RELEASED: _release,
     Fate.DIED: _die,
 }

@@ -1,10 +1,8 @@
-"""Decide the outcome of a failed run: retry, die or release. Pure; writes nothing."""
+"""Decide the outcome of a run that raised: retry, snooze, die or release. Pure; writes nothing."""
 
 import asyncio
 import logging
-import math
 import traceback
-from collections.abc import Callable
 from typing import Any
 
 from django_pgqueue import registry
@@ -16,7 +14,8 @@ from django_pgqueue.exceptions import (
     JobKilled,
     JobTimeout,
     ResultRefused,
-    RetryLater,
+    Retry,
+    Snooze,
 )
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.redaction import Scrub, scrub_end, scrubber_of
@@ -32,7 +31,6 @@ OWN_MODULES = "django_pgqueue.jobs."
 LONGEST_TEXT = 16 * LONGEST_ERROR_BYTES  # of an exception, that is looked through for what is sensitive
 
 UNKNOWN_DELAY_SECONDS = 30.0
-LONGEST_BACKOFF_SECONDS = 10 * 365 * 24 * 3600.0
 KILLED = "It was asked to stop."
 
 
@@ -88,38 +86,72 @@ class NotCharged(JobControl):
 
 
 def failure(task: registry.TaskDefinition, job: ClaimedJob, error: BaseException, current: CurrentJob) -> Outcome:
-    """Return the outcome of a run that raised: retried, died or released, by what it raised."""
+    """Return the outcome of a run that raised: retried, snoozed, died or released, by what it raised."""
     scrub = scrubber_of(task, job)
     if current.is_kill_requested:
         if isinstance(error, JobInterrupted | asyncio.CancelledError):
             error = _named(error, JobKilled(KILLED))
         return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=error_entry(error, scrub))
-    match error:
-        case RetryLater() | NotCharged():
-            return _released(job, error, scrub)
-        case ResultRefused():
-            return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=error_entry(error.__cause__ or error, scrub))
-        case Discard():
-            return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=error_entry(error, scrub))
+    if isinstance(error, JobControl):
+        return _decided(task, job, error, scrub)
     if current.is_timed_out:
         error = _named(error, JobTimeout(f"It was interrupted after its time limit of {job.timeout_seconds} s."))
-    is_discarded = _is_discarded(task, job, error)
-    if is_discarded or job.attempt >= job.max_attempts:
-        reason = Reason.DISCARDED if is_discarded else Reason.EXHAUSTED
-        return Outcome(job, Fate.DIED, reason=reason, error=error_entry(error, scrub))
-    return Outcome(job, Fate.RETRIED, delay_seconds=_backoff(task, job), error=error_entry(error, scrub))
+    if _is_discarded(task, job, error):
+        return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=error_entry(error, scrub))
+    return _failed(task, job, error, scrub)
 
 
-def _released(job: ClaimedJob, error: RetryLater | NotCharged, scrub: Callable[[str], str]) -> Outcome:
-    if isinstance(error, RetryLater):
-        logger.info(
-            "Job %s (%s) asks to run later: %s",
-            job.id,
-            job.task,
-            scrub(message_of(error)),
-            extra=fields(job, outcome="released"),
-        )
-        return Outcome(job, Fate.RELEASED, delay_seconds=max(error.seconds, 0.001))
+def _decided(task: registry.TaskDefinition, job: ClaimedJob, error: JobControl, scrub: Scrub) -> Outcome:
+    """Return the outcome of a run that has decided it itself, or that did not come to one."""
+    match error:
+        case NotCharged():
+            return _released(job, error, scrub)
+        case Snooze():
+            return _snoozed(task, job, error, scrub)
+        case Discard():
+            told = error.__cause__ if isinstance(error, ResultRefused) else None
+            return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=error_entry(told or error, scrub))
+        case Retry():
+            told = None if message_of(error) else error.__cause__
+            return _failed(task, job, told or error, scrub, delay_seconds=error.seconds)
+    return _failed(task, job, error, scrub)
+
+
+def _failed(
+    task: registry.TaskDefinition,
+    job: ClaimedJob,
+    error: BaseException,
+    scrub: Scrub,
+    *,
+    delay_seconds: float | None = None,
+) -> Outcome:
+    """Return the outcome of a failed attempt: retried after the delay, or the backoff; dead, if it was the last."""
+    entry = error_entry(error, scrub)
+    if job.attempt >= job.max_attempts:
+        return Outcome(job, Fate.DIED, reason=Reason.EXHAUSTED, error=entry)
+    seconds = _backoff(task, job, error) if delay_seconds is None else delay_seconds
+    return Outcome(job, Fate.RETRIED, delay_seconds=seconds, error=entry)
+
+
+def _snoozed(task: registry.TaskDefinition, job: ClaimedJob, error: Snooze, scrub: Scrub) -> Outcome:
+    """Return the outcome of a run that has asked to run later: dead, where it has done so as often as it may."""
+    if task.max_snoozes is not None and job.snoozes >= task.max_snoozes:
+        entry = error_entry(error, scrub)
+        bound = f"It has snoozed {job.snoozes} times, and max_snoozes is {task.max_snoozes}"
+        entry["message"] = f"{bound}: {entry['message']}" if entry["message"] else f"{bound}."
+        return Outcome(job, Fate.DIED, reason=Reason.EXHAUSTED, error=entry)
+    logger.info(
+        "Job %s (%s) snoozes for %g s: %s",
+        job.id,
+        job.task,
+        error.seconds,
+        scrub(message_of(error)) or "no reason given",
+        extra=fields(job, outcome="snoozed", delay_seconds=error.seconds),
+    )
+    return Outcome(job, Fate.SNOOZED, delay_seconds=error.seconds)
+
+
+def _released(job: ClaimedJob, error: NotCharged, scrub: Scrub) -> Outcome:
     logger.warning(
         "Job %s (%s) goes back, and its attempt does not count: %s: %s",
         job.id,
@@ -171,12 +203,9 @@ def _is_discarded(task: registry.TaskDefinition, job: ClaimedJob, error: BaseExc
         return False
 
 
-def _backoff(task: registry.TaskDefinition, job: ClaimedJob) -> float:
+def _backoff(task: registry.TaskDefinition, job: ClaimedJob, error: BaseException) -> float:
     try:
-        seconds = float(task.backoff(job.attempt))
-        if not math.isfinite(seconds):
-            raise ValueError(f"backoff returned {seconds}")  # noqa: TRY301 - handled like whatever else it raises
-        return with_jitter(min(max(seconds, 0.0), LONGEST_BACKOFF_SECONDS))
+        return task.backoff.seconds(job.attempt, error)
     except BaseException:  # user code: sys.exit() in it must not end the slot
         logger.exception(
             "The backoff of %s failed; job %s is tried again in a minute", job.task, job.id, extra=fields(job)

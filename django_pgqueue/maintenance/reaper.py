@@ -13,7 +13,7 @@ from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.jobs.leases import release
 from django_pgqueue.log_lines import fields
 from django_pgqueue.records import EndCounts, Kinds, Lease, ReapResult
-from django_pgqueue.retry_policy import exponential, with_jitter
+from django_pgqueue.retry_policy import DEFAULT_BACKOFF, with_jitter
 from django_pgqueue.signals import job_lost, send_from_maintenance
 from django_pgqueue.states import MAX_LOST, EntryKind, Reason
 
@@ -136,7 +136,7 @@ def fail_overdue(database: Database, leases: Sequence[Lease]) -> ReapResult:
     again = [verdict for verdict in verdicts if verdict.reason is None]
     retried: dict[int, str | None] = {}
     if again:
-        delays = [with_jitter(exponential(verdict.lease.attempts)) for verdict in again]
+        delays = [with_jitter(DEFAULT_BACKOFF(verdict.lease.attempts)) for verdict in again]
         parameters = _parameters(again) | {"delays": number_array(delays)}
         retried = {job_id: key for job_id, _, key in database.rows(statement("retry"), parameters)}
     dead = _dead_letter(database, verdicts)

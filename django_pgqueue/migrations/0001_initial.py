@@ -75,6 +75,7 @@ class Migration(QueueMigration):
                 ("attempts", models.SmallIntegerField("attempts", db_default=0, help_text="Counted when claimed.")),
                 ("max_attempts", models.SmallIntegerField(db_default=10)),
                 ("lost", models.SmallIntegerField(db_default=0, help_text="How often a worker died with it.")),
+                ("snoozes", models.SmallIntegerField(db_default=0, help_text="How often it asked to run later.")),
                 (
                     "concurrency_limit",
                     models.SmallIntegerField(
@@ -196,7 +197,7 @@ class Migration(QueueMigration):
                         condition=models.Q(priority__range=(-100, 100)), name="pgqueue_jobs_priority"
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(attempts__gte=0, max_attempts__gte=1, lost__gte=0),
+                        condition=models.Q(attempts__gte=0, max_attempts__gte=1, lost__gte=0, snoozes__gte=0),
                         name="pgqueue_jobs_attempts",
                     ),
                     models.CheckConstraint(
@@ -282,6 +283,7 @@ class Migration(QueueMigration):
                 ("attempts", models.SmallIntegerField("attempts", db_default=0, help_text="Counted when claimed.")),
                 ("max_attempts", models.SmallIntegerField(db_default=10)),
                 ("lost", models.SmallIntegerField(db_default=0, help_text="How often a worker died with it.")),
+                ("snoozes", models.SmallIntegerField(db_default=0, help_text="How often it asked to run later.")),
                 (
                     "concurrency_limit",
                     models.SmallIntegerField(

@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_pgqueue.jobs")
 
-SUCCEEDED, RETRIED, DIED, RELEASED = "succeeded", "retried", "died", "released"
+SUCCEEDED, RETRIED, DIED, SNOOZED, RELEASED = "succeeded", "retried", "died", "snoozed", "released"
+AGAIN = (RETRIED, SNOOZED, RELEASED)
 
 MOST_RUNS = 1000  # beyond the jobs there to begin with; more, without a limit, are taken for a chain without an end
 ROUNDING_SECONDS = 0.00001  # a token that comes in fractions of a second is whole by then
@@ -67,11 +68,11 @@ class JobRun:
         task: the name it was enqueued under.
         queue: its queue.
         attempt: the number of the attempt, from 1.
-        outcome: ``"succeeded"``, ``"retried"``, ``"died"`` or ``"released"``.
+        outcome: ``"succeeded"``, ``"retried"``, ``"died"``, ``"snoozed"`` or ``"released"``.
         reason: why it died, a ``Reason``; "" where it did not.
         result: what the task returned, as JSON keeps it; None unless it succeeded.
-        error: what was raised, ``Discard`` and ``RetryLater`` included.
-        delay_seconds: after which a job that was retried or released is due again.
+        error: what was raised, ``Discard``, ``Retry`` and ``Snooze`` included.
+        delay_seconds: after which a job that was retried, snoozed or released is due again.
         at: the moment to which ``until=`` had moved the time; None without it.
     """
 
@@ -98,13 +99,13 @@ class JobRun:
             reason=str(outcome.reason or ""),
             result=json.loads(outcome.result or "null") if word == SUCCEEDED else None,
             error=error,
-            delay_seconds=outcome.delay_seconds if word in (RETRIED, RELEASED) else 0.0,
+            delay_seconds=outcome.delay_seconds if word in AGAIN else 0.0,
             at=at,
         )
 
     def __str__(self) -> str:
         fate = f"{self.outcome} ({self.reason})" if self.reason else self.outcome
-        again = f", due again in {self.delay_seconds:.3g} s" if self.outcome in (RETRIED, RELEASED) else ""
+        again = f", due again in {self.delay_seconds:.3g} s" if self.outcome in AGAIN else ""
         return f"job {self.id} ({self.task}) attempt {self.attempt}: {fate}{again}"
 
 
@@ -139,8 +140,13 @@ class RunReport(tuple[JobRun, ...]):
 
     @property
     def released(self) -> list[JobRun]:
-        """Those that asked to run later, and those whose task is unknown: back with the attempt restored."""
+        """Those whose task is unknown, or that could not be begun or committed: back with the attempt restored."""
         return self._those(RELEASED)
+
+    @property
+    def snoozed(self) -> list[JobRun]:
+        """Those that asked to run later by ``Snooze``."""
+        return self._those(SNOOZED)
 
     @property
     def errors(self) -> list[BaseException]:
@@ -174,6 +180,7 @@ def raise_error(outcome: Outcome, error: BaseException | None, run: JobRun) -> N
         registry.get(run.task)  # it was given back because its task is unknown
     has_failed = error is not None or outcome.fate in (Fate.RETRIED, Fate.DIED)
     decides = isinstance(error, JobControl) and not isinstance(error, ResultRefused)
+    decides = decides and outcome.reason is not Reason.EXHAUSTED
     if not has_failed or decides or outcome.reason in DELIBERATE:
         return
     if error is None:

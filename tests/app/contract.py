@@ -2,7 +2,7 @@
 
 import asyncio
 
-from django_pgqueue import Discard, RetryLater, current_job
+from django_pgqueue import Discard, Snooze, current_job
 from django_pgqueue.backend import job_options
 from django_pgqueue.contrib.cutover import new_side
 from tests.app.models import Mark
@@ -70,10 +70,10 @@ def discard() -> None:
 
 
 @task
-def retry_later() -> int:
+def snooze() -> int:
     Mark.objects.create(job_id=current_job().id)
     if Mark.objects.filter(job_id=current_job().id).count() < 2:
-        raise RetryLater(0.01)
+        raise Snooze(0.01)
     return current_job().attempt
 
 

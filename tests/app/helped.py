@@ -7,7 +7,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone, translation
 
-from django_pgqueue import Discard, RetryLater, current_job, task
+from django_pgqueue import Discard, Retry, Snooze, current_job, task
 from tests.app.models import Mark
 
 
@@ -69,7 +69,17 @@ def come_back(seconds: float) -> None:
     if Mark.objects.filter(job_id=current_job().id).exists():
         return
     mark("came")
-    raise RetryLater(seconds)
+    raise Snooze(seconds)
+
+
+@task(max_attempts=2)
+def ask_again(seconds: float) -> None:
+    raise Retry(seconds, "busy")
+
+
+@task(max_snoozes=1)
+def snooze_once() -> None:
+    raise Snooze(60, "not yet")
 
 
 @task

@@ -11,7 +11,7 @@ import time
 
 from django.db import connection, transaction
 
-from django_pgqueue import Discard, RetryLater, current_job, is_in_job, jobs, task
+from django_pgqueue import Discard, Snooze, current_job, is_in_job, jobs, task
 from django_pgqueue.contrib.cutover import new_side
 from tests.app.models import Mark, Place
 
@@ -78,10 +78,10 @@ def discard() -> None:
 
 
 @task
-def retry_later(seconds: float) -> None:
+def snooze(seconds: float) -> None:
     mark()
     if Mark.objects.filter(job_id=current_job().id).count() < 2:
-        raise RetryLater(seconds, "the shop is closed")
+        raise Snooze(seconds, "the shop is closed")
 
 
 @task(atomic=True, backoff=0)

@@ -33,7 +33,7 @@ def test_settings_as_they_should_be_are_no_problem():
             "['OPTIONS'] has no key 'max_attempt'. Keys are: atomic, backoff",
         ),
         ({"OPTIONS": {"max_attempts": 0}}, "['max_attempts'] is 0. max_attempts is a whole number from 1 to 32767"),
-        ({"OPTIONS": {"backoff": "x"}}, "['backoff'] is 'x'. backoff is a function or 0 or more seconds"),
+        ({"OPTIONS": {"backoff": "x"}}, "['backoff'] is 'x'. backoff is a function, 0 or more seconds, or a timedelta"),
         ({"OPTIONS": {"unique_key": "x"}}, "has no key 'unique_key'"),
         ({"OPTIONS": {"discard_on": ["tests.Nothing"]}}, "discard_on names 'tests.Nothing', which cannot be imported"),
         ({"OPTIONS": {"discard_on": ["tests.app.models.Mark"]}}, "Mark', which is no class of exceptions"),

@@ -51,7 +51,7 @@ def test_all_kinds_of_runs_end_as_the_contract_says(start_worker):
             "afail": (),
             "fail_until": (2,),
             "discard": (),
-            "retry_later": (),
+            "snooze": (),
             "record_atomic": (7,),
             "give_back_a_set": (),
         }.items()
@@ -62,11 +62,11 @@ def test_all_kinds_of_runs_end_as_the_contract_says(start_worker):
     assert {name for name, result in results.items() if result.status == TaskResultStatus.FAILED} == failed
     values = {name: result.return_value for name, result in results.items() if name not in failed}
     assert (values["add"], values["aadd"], values["record_atomic"]) == (3, 3, 7)
-    assert (values["fail_until"], values["retry_later"]) == (2, 1)
+    assert (values["fail_until"], values["snooze"]) == (2, 1)
     for name in ("tell", "atell"):
         assert (values[name]["attempt"], values[name]["status"], values[name]["args"]) == (1, "RUNNING", [5])
         assert values[name]["worker_ids"] == results[name].worker_ids
-    assert [len(results[name].worker_ids) for name in ("add", "fail", "fail_until", "retry_later")] == [1, 1, 2, 1]
+    assert [len(results[name].worker_ids) for name in ("add", "fail", "fail_until", "snooze")] == [1, 1, 2, 1]
     kinds = {name: [error.exception_class for error in results[name].errors] for name in (*failed, "fail_until")}
     assert kinds["fail"] == kinds["afail"] == kinds["fail_until"] == [ValueError]
     assert (kinds["give_back_a_set"], kinds["discard"][0].__name__) == ([TypeError], "Discard")

@@ -43,6 +43,7 @@ def test_options_above_task_are_those_of_the_native_task(own_registry):
     made = job_options(
         max_attempts=4,
         backoff=9,
+        max_snoozes=4,
         atomic=True,
         aliases=["old.name"],
         sensitive=["card"],
@@ -54,7 +55,13 @@ def test_options_above_task_are_those_of_the_native_task(own_registry):
     native = registry.get("old.name")
     assert native is made.native is registry.get(f"{__name__}.function")
     assert (native.options.max_attempts, native.options.timeout_seconds, native.options.lease_seconds) == (4, 60, 300)
-    assert (native.backoff(1), native.atomic, native.sensitive, native.options.keep) == (9, True, {"card"}, False)
+    assert (
+        native.backoff.function(1, None),
+        native.max_snoozes,
+        native.atomic,
+        native.sensitive,
+        native.options.keep,
+    ) == (9, 4, True, {"card"}, False)
     assert native.keys((), {}).unique == "key"
 
 
@@ -72,7 +79,7 @@ def test_options_of_the_alias_are_for_tasks_that_say_nothing(own_registry, setti
         "patient": patient | {"OPTIONS": {"max_attempts": 5, "timeout": 60, "backoff": 3, "keep": False}}
     }
     native = job_options(timeout=90)(task(backend="patient")(function)).native
-    assert (native.options.max_attempts, native.options.timeout, native.backoff(1)) == (5, 90, 3)
+    assert (native.options.max_attempts, native.options.timeout, native.backoff.function(1, None)) == (5, 90, 3)
     assert native.options.keep is False
 
 
@@ -188,7 +195,7 @@ def test_pickled_task_keeps_its_options():
 
 def test_task_is_registered_once_with_what_it_was_declared_with():
     native = registry.get("tests.app.contract.fail_until")
-    assert (native.options.max_attempts, native.backoff(1)) == (3, 0.0)
+    assert (native.options.max_attempts, native.backoff.function(1, None)) == (3, 0.0)
     app.fail_until.using(max_attempts=9, queue_name="mail")
     assert registry.get("tests.app.contract.fail_until") is native
 

@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Iterator
 
-from django_pgqueue import Discard, RetryLater, current_job, periodic, task
+from django_pgqueue import Discard, Snooze, current_job, periodic, task
 from tests.chaos.marks import DISCARD, END, LATER, RAISE, START, mark, note, now
 from tests.chaos.models import Document, Effect
 
@@ -25,7 +25,7 @@ def marked(key: int) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        mark({Discard: DISCARD, RetryLater: LATER}.get(type(error), RAISE), key)
+        mark({Discard: DISCARD, Snooze: LATER}.get(type(error), RAISE), key)
         raise
     mark(END, key)
 
@@ -82,7 +82,7 @@ def later(key: int, until: float) -> None:
     """Put itself off until an instant, in seconds since 1970."""
     with marked(key):
         if time.time() < until:
-            raise RetryLater(0.3, "not before its time")
+            raise Snooze(0.3, "not before its time")
 
 
 @task(backoff=0.2)

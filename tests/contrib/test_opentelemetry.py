@@ -117,10 +117,10 @@ def test_death_is_an_error_with_its_reason(queue, spans, task):
 
 
 def test_task_that_asks_to_run_later_has_not_failed(queue, spans):
-    app.retry_later.enqueue(5)
+    app.snooze.enqueue(5)
     run_claimed(queue)
     [run] = spans("run")
-    assert (run.status.status_code, run.events, run.attributes["pgqueue.outcome"]) == (StatusCode.UNSET, (), "released")
+    assert (run.status.status_code, run.events, run.attributes["pgqueue.outcome"]) == (StatusCode.UNSET, (), "snoozed")
 
 
 def test_many_jobs_share_one_span_whose_context_is_in_each(queue, spans):

@@ -104,8 +104,8 @@ def test_each_failed_attempt_arrives_once(queue, posted, registry_of, kind):
 
 def test_attempt_that_succeeds_or_asks_to_run_later_is_no_event(queue, posted):
     app.record.enqueue("a")
-    app.retry_later.enqueue(5)
-    assert [attempt(queue)[0].fate.word, attempt(queue)[0].fate.word] == ["succeeded", "released"]
+    app.snooze.enqueue(5)
+    assert [attempt(queue)[0].fate.word, attempt(queue)[0].fate.word] == ["succeeded", "snoozed"]
     assert posted == []
 
 

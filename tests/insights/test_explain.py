@@ -26,10 +26,19 @@ def test_scheduled_job_says_when_and_why_then(queue):
     assert "a worker will queue it within a second" in told(job_id)
 
 
-def test_scheduled_job_that_asked_to_go_on_later_says_so():
+def test_scheduled_job_that_snoozed_says_so(queue):
+    job_id = app.fail.enqueue().id
+    fails(queue, job_id)
+    Job.objects.filter(pk=job_id).update(started_at=timezone.now() + MINUTE, snoozes=1)
+    assert re.search(r"It ran at \S+ \S+ and snoozed, as it has done 1 time\. Due again at", told(job_id))
+    Job.objects.filter(pk=job_id).update(snoozes=7)
+    assert "and snoozed, as it has done 7 times. Due again at" in told(job_id)
+
+
+def test_scheduled_job_that_was_put_back_says_so():
     job_id = app.noop.using(run_at=HOUR).enqueue().id
     Job.objects.filter(pk=job_id).update(started_at=timezone.now())
-    assert "and asked to go on later" in told(job_id)
+    assert "and put it back; that is no attempt" in told(job_id)
     Job.objects.filter(pk=job_id).update(task="gone")
     assert "by a worker that has no task of that name" in told(job_id)
 
@@ -120,6 +129,7 @@ def test_times_stand_in_their_order_and_what_workers_alone_need_is_left_out(queu
         "keep": True,
         "lease_seconds": 30,
         "lost": 0,
+        "snoozes": 0,
         "timeout_seconds": 60,
         "unique_for_seconds": 0,
         "unique_key": "k",

@@ -22,11 +22,13 @@ from django_pgqueue.jobs.leases import worker_leases
 from django_pgqueue.jobs.retry_with import RetryRefused, RetryWithResult, retry_with
 from django_pgqueue.keys import Keys
 from django_pgqueue.maintenance.expirer import expire
+from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.reaper import fail_overdue, settle
 from django_pgqueue.maintenance.unique_keys import reacquire_keys
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.states import ATTEMPTS, ENDS, EntryKind, Reason
+from tests.support.running import run_claimed
 from tests.support.stories import HOUR, MINUTE, events, fails, kinds, steps, told
 
 pytestmark = pytest.mark.django_db
@@ -400,6 +402,26 @@ def test_timeline_of_a_running_job_goes_on(queue, worker):
     claim(queue, "default", limit=1, worker_id=worker().pk)
     assert events(job_id) == ["enqueued", "running"]
     assert timeline(find(job_id, "default"))[-1].is_now
+
+
+def test_timeline_of_a_job_that_snoozes(queue):
+    job_id = app.snooze.enqueue(3600).id
+    run_claimed(queue)
+    assert kinds(job_id)[-2:] == ["note", "wait"]
+    assert "Snoozed 1 time" in steps(job_id)
+    assert re.search(r"Snoozes; due again at \S+ \S+ \(1 h\)", steps(job_id))
+
+
+def test_timeline_of_a_job_that_has_snoozed_tells_how_often(queue, sql):
+    job_id = app.snooze.enqueue(0).id
+    run_claimed(queue)
+    promote(queue)
+    claim(queue, "default", limit=1, worker_id=1)
+    sql("UPDATE pgqueue_jobs SET snoozes = 4, first_started_at = first_started_at - interval '1 hour'")
+    sql("UPDATE pgqueue_jobs SET enqueued_at = first_started_at - interval '1 hour'")
+    assert events(job_id) == ["enqueued", "note", "note", "running"]
+    assert "Run for the first time" in steps(job_id)
+    assert "Snoozed 4 times" in steps(job_id)
 
 
 def test_timeline_of_a_job_that_is_due_later():

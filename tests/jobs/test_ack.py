@@ -10,10 +10,13 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.flow import concurrency
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.actions import kill
 from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.dead_letter import retry
 from django_pgqueue.maintenance.promoter import promote
+from django_pgqueue.maintenance.reaper import reap_lost
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.states import NEVER, Reason
@@ -97,11 +100,93 @@ def test_released_job_has_its_attempt_back(queue, claimed):
     assert (rows[later.id].status, rows[later.id].attempts) == ("scheduled", 0)
 
 
+def test_snoozed_job_has_its_attempt_back_and_the_snooze_is_counted(queue, claimed, sql):
+    begun = timezone.now()
+    [job] = claimed()
+    for number in (1, 2):
+        write(queue, Outcome(job, Fate.SNOOZED, delay_seconds=3600))
+        row = Job.objects.get()
+        assert (row.status, row.attempts, row.snoozes) == ("scheduled", 0, number)
+        assert (row.lease_token, row.worker_id, row.errors) == (0, 0, [])
+        assert begun + HOUR <= row.run_at <= timezone.now() + HOUR
+        assert row.first_started_at != NEVER  # it has run
+        sql("UPDATE pgqueue_jobs SET status = 'queued', run_at = now()")
+        job = claim_one(queue)
+        assert (job.attempt, job.snoozes) == (1, number)
+
+
+def test_snooze_without_a_delay_is_due_at_once(queue, claimed):
+    [job] = claimed()
+    write(queue, Outcome(job, Fate.SNOOZED))
+    promote(queue)
+    assert claim_one(queue).snoozes == 1
+
+
+def test_snoozes_are_counted_as_far_as_the_column_goes(queue, claimed, sql):
+    [job] = claimed()
+    sql("UPDATE pgqueue_jobs SET snoozes = 32767")
+    write(queue, Outcome(job, Fate.SNOOZED))
+    assert Job.objects.get().snoozes == 32767
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_snoozed_job_gives_its_slot_back_unless_the_order_is_strict(queue, is_strict):
+    app.noop.using(concurrency_key="a", concurrency_strict=is_strict).enqueue()
+    concurrency.admit(queue, ["a"])
+    write(queue, Outcome(claim_one(queue), Fate.SNOOZED, delay_seconds=60))
+    assert Job.objects.get().concurrency_slot == (1 if is_strict else None)
+
+
+def test_dead_job_keeps_the_number_of_its_snoozes_and_begins_anew_when_it_is_retried(queue, claimed, sql):
+    [job] = claimed()
+    write(queue, Outcome(job, Fate.SNOOZED))
+    promote(queue)
+    write(queue, Outcome(claim_one(queue), Fate.DIED, reason=Reason.EXHAUSTED, error={"error": "x"}))
+    assert DeadJob.objects.get().snoozes == 1
+    retry([job.id], by="eve")
+    assert Job.objects.get().snoozes == 0
+
+
+def test_snooze_of_a_worker_that_died_before_it_was_written_is_none_and_the_attempt_counts(queue, claimed):
+    [job] = claimed()
+    Job.objects.update(lease_until=NEVER)
+    assert reap_lost(queue, [1]).returned == 1
+    assert write(queue, Outcome(job, Fate.SNOOZED, delay_seconds=60)) == Receipt(stale=frozenset([job.id]))
+    row = Job.objects.get()
+    assert (row.status, row.attempts, row.lost, row.snoozes) == ("queued", 1, 1, 0)
+
+
+def snoozed(queue, claimed) -> Outcome:
+    [job] = claimed()
+    outcome = Outcome(job, Fate.SNOOZED)
+    write(queue, outcome)
+    return outcome
+
+
+def test_snooze_whose_commit_was_not_answered_is_known(queue, claimed):
+    outcome = snoozed(queue, claimed)
+    assert ack.recorded(queue, [outcome], worker_id=1) == {outcome.job.id}
+    promote(queue)
+    assert claim_one(queue).attempt == 1
+    assert ack.recorded(queue, [outcome], worker_id=1) == {outcome.job.id}
+
+
+def test_snooze_that_another_worker_has_written_is_not_taken_for_ones_own(queue, claimed):
+    [job] = claimed()
+    Job.objects.update(lease_until=NEVER)
+    assert reap_lost(queue, [1]).returned == 1
+    outcome = Outcome(job, Fate.SNOOZED)
+    assert ack.recorded(queue, [outcome], worker_id=1) == frozenset()
+    write(queue, Outcome(claim_one(queue), Fate.SNOOZED))
+    assert ack.recorded(queue, [outcome], worker_id=1) == frozenset()
+
+
 def test_stale_ack_of_each_kind_changes_nothing(queue, other_queue, sql):
     """Two workers, interleaved by hand: the first loses its lease, the second has the job, the first comes back."""
     for fate, details in {
         Fate.SUCCEEDED: {},
         Fate.RETRIED: {"error": {"error": "x"}},
+        Fate.SNOOZED: {},
         Fate.RELEASED: {},
         Fate.DIED: {"reason": Reason.EXHAUSTED, "error": {"error": "x"}},
     }.items():
@@ -114,7 +199,7 @@ def test_stale_ack_of_each_kind_changes_nothing(queue, other_queue, sql):
         assert Job.objects.filter(pk=stale.id).values().get() == before
         assert write(other_queue, Outcome(fresh, Fate.SUCCEEDED)) == Receipt()
     assert DeadJob.objects.count() == 0
-    assert SucceededJob.objects.count() == 4
+    assert SucceededJob.objects.count() == 5
 
 
 def test_stale_success_of_an_unkept_task_removes_nothing(queue, other_queue, claimed, sql):
@@ -149,6 +234,7 @@ def test_ack_does_not_wait_for_a_locked_row_and_writes_the_others(queue, claimed
         (Fate.SUCCEEDED, app.unkept),
         (Fate.REPEATED, app.noop),
         (Fate.RETRIED, app.noop),
+        (Fate.SNOOZED, app.noop),
         (Fate.RELEASED, app.noop),
         (Fate.DIED, app.noop),
     ],

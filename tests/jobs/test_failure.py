@@ -2,14 +2,14 @@
 
 import asyncio
 import datetime as dt
-import math
+import json
 import sys
 
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import Discard, RetryLater, current_job
-from django_pgqueue.exceptions import InvalidJob, JobTimeout
+from django_pgqueue import Discard, Retry, Snooze, current_job, exponential
+from django_pgqueue.exceptions import JobTimeout
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.failure import error_entry, unknown_task
 from django_pgqueue.records import Fate
@@ -96,18 +96,78 @@ def test_path_that_leads_to_no_exception_is_logged_and_the_job_tried_again(caplo
 
 
 @pytest.mark.parametrize("delay", [5, dt.timedelta(seconds=5)])
-def test_retry_later_releases_even_on_the_last_attempt(delay):
-    outcome = outcome_of(raising(RetryLater(delay)), job(attempt=3))
-    assert (outcome.fate, outcome.delay_seconds) == (Fate.RELEASED, 5)
+def test_snooze_is_no_attempt_even_on_the_last_one(delay):
+    outcome = outcome_of(raising(Snooze(delay)), job(attempt=3))
+    assert (outcome.fate, outcome.delay_seconds) == (Fate.SNOOZED, 5)
 
 
-@pytest.mark.parametrize("delay", [-1, "soon", float("nan"), math.inf, 1e18, dt.timedelta.max])
-def test_retry_later_refuses_what_is_no_delay(delay):
-    with pytest.raises(InvalidJob, match="RetryLater takes 0 or more seconds"):
-        RetryLater(delay)
+@pytest.mark.parametrize(("before", "fate"), [(0, Fate.SNOOZED), (2, Fate.SNOOZED), (3, Fate.DIED), (40, Fate.DIED)])
+def test_job_dies_that_snoozes_more_often_than_it_may(before, fate):
+    claimed = job(rest=json.dumps({"metadata": {}, "snoozes": before}))
+    outcome = outcome_of(raising(Snooze(5, "the shop is closed")), claimed, max_snoozes=3)
+    assert outcome.fate is fate
+    if fate is Fate.DIED:
+        told = f"It has snoozed {before} times, and max_snoozes is 3: the shop is closed"
+        assert (outcome.reason, outcome.error["message"]) == (Reason.EXHAUSTED, told)
+        assert outcome.error["error"] == "django_pgqueue.exceptions.Snooze"
 
 
-@pytest.mark.parametrize("error", [ValueError("stopped"), RetryLater(5), asyncio.CancelledError()], ids=repr)
+def test_snooze_without_a_bound_does_not_ask_how_often():
+    assert outcome_of(raising(Snooze(5)), job(rest='{"snoozes": 32767}')).fate is Fate.SNOOZED
+
+
+@pytest.mark.parametrize("delay", [5, dt.timedelta(seconds=5)])
+def test_retry_counts_and_comes_back_after_its_own_delay_exactly(delay):
+    outcome = outcome_of(raising(Retry(delay, "busy")), job(attempt=2), backoff=1000, discard_on=Exception)
+    assert (outcome.fate, outcome.delay_seconds) == (Fate.RETRIED, 5)
+    assert (outcome.error["error"], outcome.error["message"]) == ("django_pgqueue.exceptions.Retry", "busy")
+
+
+def test_retry_on_the_last_attempt_buries():
+    outcome = outcome_of(raising(Retry(5)), job(attempt=3))
+    assert (outcome.fate, outcome.reason) == (Fate.DIED, Reason.EXHAUSTED)
+
+
+def test_retry_without_a_delay_takes_the_backoff_of_the_task():
+    assert 90 <= outcome_of(raising(Retry()), backoff=100).delay_seconds <= 110
+
+
+@pytest.mark.parametrize(("message", "name"), [("", "ZeroDivisionError"), ("busy", "django_pgqueue.exceptions.Retry")])
+def test_history_has_what_a_retry_without_a_message_was_raised_from(message, name):
+    def func():
+        raise Retry(5, message) from ZeroDivisionError("no luck")
+
+    for attempt in (1, 3):
+        assert outcome_of(func, job(attempt=attempt)).error["error"] == name
+
+
+def test_backoff_may_look_at_the_error():
+    def after(attempt, error):
+        return float(str(error)) + attempt
+
+    outcome = outcome_of(raising(ValueError("100")), job(attempt=2), backoff=after)
+    assert 102 * 0.9 <= outcome.delay_seconds <= 102 * 1.1
+    assert outcome_of(raising(ValueError("x")), backoff=exponential(base=7, jitter=0)).delay_seconds == 7
+
+
+def test_backoff_is_told_what_was_interrupted_for_its_time():
+    heard = []
+    current = CurrentJob(job(timeout_seconds=1))
+    current.is_timed_out = True
+    outcome_of(raising(ValueError("late")), current=current, backoff=lambda attempt, error: heard.append(error) or 1)
+    assert [type(error) for error in heard] == [JobTimeout]
+
+
+def test_retry_that_is_no_time_is_refused_where_it_is_raised():
+    def func():
+        raise Retry(-1)
+
+    outcome = outcome_of(func, backoff=100)
+    assert outcome.error["error"] == "django_pgqueue.exceptions.InvalidOption"
+    assert 90 <= outcome.delay_seconds <= 110
+
+
+@pytest.mark.parametrize("error", [ValueError("stopped"), Snooze(5), Retry(5), asyncio.CancelledError()], ids=repr)
 def test_whatever_a_job_raises_after_it_was_to_stop_it_was_killed(error):
     def func():
         current_job().is_kill_requested = True
@@ -144,12 +204,16 @@ def test_failure_after_the_time_limit_names_it_and_what_the_task_made_of_it(erro
     assert outcome_of(func, job(timeout_seconds=7, attempt=3)).reason is Reason.EXHAUSTED
 
 
-def test_job_may_still_decide_for_itself_after_its_time_limit():
+@pytest.mark.parametrize(
+    ("error", "fate"), [(Snooze(5), Fate.SNOOZED), (Retry(5), Fate.RETRIED)], ids=["snooze", "retry"]
+)
+def test_job_may_still_decide_for_itself_after_its_time_limit(error, fate):
     def func():
         current_job().is_timed_out = True
-        raise RetryLater(5)
+        raise error
 
-    assert outcome_of(func).fate is Fate.RELEASED
+    outcome = outcome_of(func)
+    assert (outcome.fate, outcome.delay_seconds) == (fate, 5)
 
 
 @pytest.mark.parametrize("backoff", [lambda attempt: 1 / 0, lambda attempt: sys.exit()], ids=["error", "exit"])
@@ -177,11 +241,11 @@ def test_backoff_that_is_no_time_is_a_minute(seconds):
 
 
 def test_control_exception_without_its_init_is_survived():
-    class Mine(RetryLater):
+    class Mine(Snooze):
         def __init__(self):
             pass
 
-    assert outcome_of(raising(Mine())).fate is Fate.RELEASED
+    assert outcome_of(raising(Mine())).fate is Fate.SNOOZED
 
 
 def test_unknown_task_that_was_killed_dies():

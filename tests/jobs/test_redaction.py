@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 import tests.app.tasks as app
-from django_pgqueue import RetryLater, enqueue, tasks
+from django_pgqueue import Snooze, enqueue, tasks
 from django_pgqueue.exceptions import InvalidArguments, InvalidJob
 from django_pgqueue.jobs.failure import LONGEST_TEXT, error_entry
 from django_pgqueue.jobs.redaction import MOST, REDACTED, scrubber, shown, shown_by_name
@@ -150,7 +150,7 @@ def test_log_lines_do_not_have_the_values(caplog):
     caplog.set_level(logging.INFO, "django_pgqueue.jobs")
 
     def put_off(password):
-        raise RetryLater(1, f"{password} is locked")
+        raise Snooze(1, f"{password} is locked")
 
     def answer(password):
         return {"of": (password, object()), "token": Decimal(4711)}
@@ -158,7 +158,7 @@ def test_log_lines_do_not_have_the_values(caplog):
     outcome_of(put_off, job('["hunter2"]'))
     outcome_of(answer, job('["hunter2"]'), sensitive=True)
     outcome_of(lambda: {"token": Decimal(4711)})
-    assert f"asks to run later: {REDACTED} is locked" in caplog.text
+    assert f"snoozes for 1 s: {REDACTED} is locked" in caplog.text
     assert f"result['token'] is the Decimal {REDACTED}" in caplog.text
     assert "hunter2" not in caplog.text
     assert "4711" not in caplog.text

@@ -32,6 +32,7 @@ class Job:
     due: tuple[int, int]  # the hour, and which one it was of all the times that were set
     attempts: int = 0
     lost: int = 0
+    snoozes: int = 0
     errors: list[tuple[int, str]] = field(default_factory=list)  # attempt, title
     token: int = 0
     worker_id: int = 0
@@ -270,7 +271,7 @@ class Book:
 
     def write(self, outcomes: Sequence[Outcome], *, history: bool) -> Receipt:
         missing = []
-        for fate in (Fate.SUCCEEDED, Fate.RETRIED, Fate.RELEASED, Fate.DIED):
+        for fate in (Fate.SUCCEEDED, Fate.RETRIED, Fate.SNOOZED, Fate.RELEASED, Fate.DIED):
             now = self.model.due(0)
             for outcome in [outcome for outcome in outcomes if outcome.fate is fate]:
                 if job := self.take_leased(outcome):
@@ -291,6 +292,9 @@ class Book:
                 job.back_off()
                 job.note(outcome.error["error"])
                 job.due = later
+            case Fate.SNOOZED:
+                self._give_back(job, later)
+                job.snoozes += 1
             case Fate.RELEASED:
                 self._give_back(job, later if outcome.delay_seconds else None)
             case Fate.DIED:
@@ -406,7 +410,7 @@ class Book:
             if self.holder(job.key):
                 continue
             job.note(f"died ({job.reason}), retried by {by}")
-            job.due, job.attempts, job.lost = now, 0, 0
+            job.due, job.attempts, job.lost, job.snoozes = now, 0, 0, 0
             job.come_due()
             job.scope = {"started": "start", "given_up": "live"}.get(job.scope, job.scope)
             job.reason = job.killed_by = None

@@ -16,8 +16,8 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 JOBS = """
 SELECT
-    id, queue, priority, max_attempts, keep, status, attempts, lost, errors, lease_token, worker_id, killed_by,
-    kill_requested_at IS NOT NULL,
+    id, queue, priority, max_attempts, keep, status, attempts, lost, snoozes, errors, lease_token, worker_id,
+    killed_by, kill_requested_at IS NOT NULL,
     run_at - statement_timestamp(),
     NULLIF(first_started_at, 'epoch') - statement_timestamp(),
     CASE WHEN status = 'running' THEN lease_until - statement_timestamp() END,
@@ -30,8 +30,8 @@ RESERVED = (
 )
 DEAD_JOBS = """
 SELECT
-    id, queue, priority, max_attempts, keep, 'dead', attempts, lost, errors, reason, killed_by, unique_key,
-    unique_scope
+    id, queue, priority, max_attempts, keep, 'dead', attempts, lost, snoozes, errors, reason, killed_by,
+    unique_key, unique_scope
 FROM pgqueue_dead_jobs
 """
 SUCCEEDED_JOBS = "SELECT id, queue, priority, 'succeeded', attempts, lost, errors FROM pgqueue_succeeded_jobs"
@@ -178,7 +178,7 @@ def row(job: Job, now: int) -> tuple:
     start = (job.id, job.queue, job.priority)
     if job.state == "succeeded":
         return *start, "succeeded", job.attempts, job.lost, job.errors
-    start += (job.max_attempts, job.keep, job.state, job.attempts, job.lost, job.errors)
+    start += (job.max_attempts, job.keep, job.state, job.attempts, job.lost, job.snoozes, job.errors)
     if job.state == "dead":
         return *start, job.reason, job.killed_by, job.key, job.scope
     return (

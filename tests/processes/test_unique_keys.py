@@ -27,7 +27,7 @@ def test_job_whose_process_is_killed_after_it_gave_its_key_up_leaves_nothing_stu
 
 def test_worker_takes_keys_back_and_lets_them_go_in_the_end(start_worker):
     start_worker("--concurrency", "1").wait_until_ready()
-    back = app.retry_later.using(unique_key="back", unique_scope="start").enqueue(3600.0).id
+    back = app.snooze.using(unique_key="back", unique_scope="start").enqueue(3600.0).id
     held = app.record.using(unique_key="reserved", unique_for=1).enqueue("first").id
     eventually(lambda: Job.objects.filter(pk=back, status="scheduled", unique_scope="start").exists())
     assert app.noop.using(unique_key="back").enqueue().id == back

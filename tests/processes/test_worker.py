@@ -43,7 +43,7 @@ def test_every_kind_of_job_ends_where_it_should(start_worker):
     lucky = app.fail_until.enqueue(3).id
     discarded = app.discard.enqueue().id
     exited = app.call_exit.enqueue().id
-    later = app.retry_later.enqueue(0).id
+    later = app.snooze.enqueue(0).id
     unkept = app.unkept.enqueue().id
     old_name = app.renamed.enqueue().id
     Job.objects.filter(pk=old_name).update(task="tests.app.tasks.old_name")

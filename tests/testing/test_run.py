@@ -8,7 +8,7 @@ from django.db import connection
 from django.test import TestCase, override_settings
 from django.utils import timezone, translation
 
-from django_pgqueue import is_in_job, queues
+from django_pgqueue import Retry, Snooze, is_in_job, queues
 from django_pgqueue.exceptions import JobFailed, UnknownTask
 from django_pgqueue.jobs import kill
 from django_pgqueue.models import DeadJob, Job
@@ -180,9 +180,24 @@ class ErrorsTest(TestCase):
         helped.discard.enqueue()
         helped.come_back.enqueue(60)
         report = run_jobs()
-        assert [(run.outcome, run.reason) for run in report] == [("died", "discarded"), ("released", "")]
-        assert report.released[0].delay_seconds == 60
+        assert [(run.outcome, run.reason) for run in report] == [("died", "discarded"), ("snoozed", "")]
+        assert report.snoozed[0].delay_seconds == 60
         assert DeadJob.objects.get().reason == "discarded"
+
+    def test_retry_is_an_error_where_no_attempt_is_left(self):
+        helped.ask_again.enqueue(60)
+        [run] = run_jobs()
+        assert (run.outcome, run.delay_seconds, type(run.error)) == ("retried", 60, Retry)
+        with pytest.raises(Retry, match="busy"):
+            run_jobs(until=HOUR)
+        assert DeadJob.objects.get().reason == "exhausted"
+
+    def test_snooze_is_an_error_where_it_is_one_too_many(self):
+        helped.snooze_once.enqueue()
+        assert [run.outcome for run in run_jobs()] == ["snoozed"]
+        with pytest.raises(Snooze, match="not yet"):
+            run_jobs(until=HOUR)
+        assert DeadJob.objects.get().snoozes == 1
 
     def test_job_dies_after_its_last_attempt(self):
         handle = helped.fail.using(max_attempts=1).enqueue("once")

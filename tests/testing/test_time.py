@@ -57,7 +57,7 @@ class TimeTravelTest(TestCase):
 
     def test_job_that_comes_back_later_is_run_again(self):
         helped.come_back.enqueue(3600)
-        assert [run.outcome for run in run_jobs(until=2 * HOUR)] == ["released", "succeeded"]
+        assert [run.outcome for run in run_jobs(until=2 * HOUR)] == ["snoozed", "succeeded"]
 
     def test_job_that_repeats_is_run_as_often_as_it_is_due(self):
         helped.repeat_daily.enqueue()

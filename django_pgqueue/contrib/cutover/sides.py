@@ -16,7 +16,7 @@ from django.db.models.functions import Coalesce, Now
 
 from django_pgqueue.conf import conf
 from django_pgqueue.contrib.cutover.enqueue import KEY, CallTag
-from django_pgqueue.exceptions import RetryLater
+from django_pgqueue.exceptions import Snooze
 from django_pgqueue.jobs.context import find_current
 
 logger = logging.getLogger("django_pgqueue.contrib.cutover")
@@ -118,7 +118,7 @@ def note_success(side: str, mark: CallTag, result: Any) -> None:
 
 def note_failure(side: str, mark: CallTag, error: BaseException) -> None:
     """Note that a run of the call has failed, and by which exception."""
-    if isinstance(error, RetryLater):  # no outcome yet
+    if isinstance(error, Snooze):  # no outcome yet
         return
     kind = type(error)
     values = {"outcome": "failed", "detail": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")}

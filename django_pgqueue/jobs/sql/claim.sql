@@ -50,9 +50,10 @@ RETURNING
     lost, keep::integer + 2 * (unique_for_seconds > 0)::integer,
     first_started_at < statement_timestamp() - INTERVAL '1 day', concurrency_key,
     CASE
-        WHEN backend <> '' OR metadata <> '{}'
+        WHEN backend <> '' OR metadata <> '{}' OR snoozes <> 0
         THEN jsonb_build_object(
             'backend', backend, 'metadata', metadata, 'enqueued_at', enqueued_at,
-            'first_started_at', first_started_at, 'started_at', started_at, 'worker_id', worker_id, 'errors', errors
+            'first_started_at', first_started_at, 'started_at', started_at, 'worker_id', worker_id, 'errors', errors,
+            'snoozes', snoozes
         )::text
     END;

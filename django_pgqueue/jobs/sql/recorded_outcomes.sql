@@ -4,10 +4,11 @@
 -- worker: it counts as written unless the job is there, or dead. Returns ids.
 SELECT said.id
 FROM unnest(
-    %(ids)s::bigint[], %(attempts)s::integer[], %(kinds)s::text[], %(reasons)s::text[], %(errors)s::text[]
-) AS said (id, attempt, kind, reason, error)
+    %(ids)s::bigint[], %(attempts)s::integer[], %(kinds)s::text[], %(reasons)s::text[], %(errors)s::text[],
+    %(snoozes)s::integer[]
+) AS said (id, attempt, kind, reason, error, snoozes)
 LEFT JOIN LATERAL (
-    SELECT one.status, one.errors
+    SELECT one.status, one.attempts, one.snoozes, one.errors
     FROM pgqueue_jobs AS one
     WHERE one.id = said.id
     LIMIT 1
@@ -27,6 +28,9 @@ LEFT JOIN LATERAL (
 WHERE CASE said.kind
     WHEN 'kept' THEN succeeded.worker_id = %(worker_id)s::bigint AND succeeded.attempts = said.attempt
     WHEN 'not kept' THEN COALESCE(live.status, 'reserved') = 'reserved' AND dead.reason IS NULL
+    -- each further claim counts an attempt, so that none of another worker can have left both numbers
+    WHEN 'snoozed' THEN live.attempts - (live.status = 'running')::integer = said.attempt - 1
+        AND live.snoozes > said.snoozes
     WHEN 'died' THEN dead.worker_id = %(worker_id)s::bigint AND dead.reason = said.reason
     WHEN 'retried' THEN COALESCE(live.errors, dead.errors, succeeded.errors) @> jsonb_build_array(
         jsonb_build_object(

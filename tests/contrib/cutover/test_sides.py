@@ -7,7 +7,7 @@ import pytest
 from django.core.management import call_command
 
 import tests.app.tasks as app
-from django_pgqueue import RetryLater, tasks
+from django_pgqueue import Snooze, tasks
 from django_pgqueue.contrib.cutover import Cutover, new_side, old_side
 from django_pgqueue.contrib.cutover.models import Call
 from django_pgqueue.jobs import ack
@@ -55,10 +55,10 @@ def test_async_task_is_wrapped_likewise(other, stage, queue, value):
     assert Call.objects.exclude(old_arrived_at=None).exclude(new_arrived_at=None).count() == 2
 
 
-def test_retry_later_is_no_outcome(other, stage, queue):
+def test_snooze_is_no_outcome(other, stage, queue):
     @new_side
     def closed(label):
-        raise RetryLater(60)
+        raise Snooze(60)
 
     stage("new_leads")
     task = tasks.make(closed, name=app.switched.name)

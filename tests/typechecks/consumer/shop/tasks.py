@@ -3,7 +3,7 @@
 import datetime as dt
 from typing import assert_type
 
-from django_pgqueue import Discard, RetryLater, Task, current_job, is_in_job, periodic, task
+from django_pgqueue import Discard, Retry, Snooze, Task, current_job, exponential, is_in_job, periodic, task
 from django_pgqueue.jobs.context import CurrentJob
 
 
@@ -20,13 +20,17 @@ async def write(order_id: int) -> None:
     if job.is_kill_requested:
         raise Discard("no longer wanted")
     if job.attempt < job.max_attempts:
-        raise RetryLater(delay=60)
+        raise Snooze(delay=60) if job.queue == "mail" else Retry(delay=dt.timedelta(minutes=1))
     job.run_again(dt.timedelta(hours=1))
 
 
 @task
 async def tally(order_id: int) -> dict[str, int]:
     return {str(order_id): 1}
+
+
+def longer_when_busy(attempt: int, error: Exception) -> float:
+    return 60.0 * attempt if isinstance(error, ConnectionError) else 10.0
 
 
 @periodic(cron="@daily", queue="mail")
@@ -37,12 +41,23 @@ def clean() -> None: ...
 assert_type(clean, Task[[], None])
 assert_type(pack(1, gift=True), str)
 packing: Task[..., str] = pack
+task(backoff=exponential(base=3, longest=600, jitter=0.5), max_snoozes=10)
+task(backoff=lambda attempt, error: 60.0 if isinstance(error, LookupError) else float(attempt))
+task(backoff=longer_when_busy)
+task(backoff=dt.timedelta(minutes=1))
+task(backoff="1m")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 task(discard_on=LookupError)
 task(discard_on=KeyboardInterrupt)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 task(backof=1)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 task(run_at=dt.timedelta(1))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 pack("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 periodic(cron="@daily", prioritty=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+def decide() -> None:
+    exponential(factor=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    Retry(delay="1m")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Snooze()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def tell() -> None:
