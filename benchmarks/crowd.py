@@ -47,7 +47,7 @@ KWARGS = "jsonb_build_object('customer', mod(number, 99991), 'note', 'Nr. ' || n
 JOBS = f"""
 INSERT INTO pgqueue_jobs (
     id, task, queue, args, kwargs, priority, run_at, enqueued_at, status, lease_token, worker_id, lease_until,
-    started_at, first_started_at, attempts, unique_key, unique_scope, concurrency_key, concurrency_limit,
+    started_at, first_started_at, attempts, unique_key, unique_until, concurrency_key, concurrency_limit,
     concurrency_slot, errors
 )
 SELECT
@@ -64,7 +64,7 @@ SELECT
     CASE WHEN kind = 'running' THEN now() - mod(number, 900) * interval '1 s' ELSE '1970-01-01+00'::timestamptz END,
     CASE WHEN kind = 'running' THEN 1 + mod(number, 3) ELSE 0 END,
     CASE WHEN mod(number, 20) = 7 THEN 'order-' || number END,
-    CASE WHEN mod(number, 20) = 7 THEN 'live' END,
+    CASE WHEN mod(number, 20) = 7 THEN 'end' END,
     CASE WHEN kind = 'limited' THEN 'customer-' || mod(number, 997) END,
     CASE WHEN kind = 'limited' THEN 1 END,
     NULL,
@@ -82,14 +82,14 @@ FROM (
 DEAD = f"""
 INSERT INTO pgqueue_dead_jobs (
     id, died_at, run_at, enqueued_at, first_started_at, started_at, worker_id, attempts, lost, reason, queue, task,
-    args, kwargs, unique_key, unique_scope, errors, schedule_id
+    args, kwargs, unique_key, unique_until, errors, schedule_id
 )
 SELECT
     2 * number * %(apart)s - 1, died_at, died_at - interval '1 min', died_at - interval '2 min',
     died_at - interval '1 min', died_at - interval '1 s', 1 + mod(number, 20),
     CASE WHEN reason = 'exhausted' THEN 10 ELSE 1 END, CASE WHEN reason = 'lost' THEN 3 ELSE 0 END, reason, {QUEUE},
     {TASK}, jsonb_build_array(number), {KWARGS},
-    CASE WHEN mod(number, 20) = 7 THEN 'order-' || number END, CASE WHEN mod(number, 20) = 7 THEN 'live' END,
+    CASE WHEN mod(number, 20) = 7 THEN 'order-' || number END, CASE WHEN mod(number, 20) = 7 THEN 'end' END,
     jsonb_build_array(jsonb_build_object(
         'at', died_at, 'attempt', 10,
         'error', (ARRAY['ValueError', 'shop.tasks.RefusedError', 'TimeoutError', 'KeyError'])[1 + mod(number, 4)],

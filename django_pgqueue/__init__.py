@@ -7,6 +7,7 @@ from django_pgqueue import jobs, queues, schedules, workers
 from django_pgqueue.exceptions import Discard, Retry, Snooze
 from django_pgqueue.jobs.context import current_job, is_in_job, track
 from django_pgqueue.jobs.handle import JobHandle
+from django_pgqueue.keys import Unique
 from django_pgqueue.options import TaskOptions
 from django_pgqueue.retry_policy import exponential
 from django_pgqueue.schedules.periodic import periodic
@@ -20,6 +21,7 @@ __all__ = [
     "Snooze",
     "Task",
     "TaskOptions",
+    "Unique",
     "aenqueue_many",
     "current_job",
     "enqueue",

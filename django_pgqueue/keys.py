@@ -1,19 +1,138 @@
-"""Keys of jobs, computed from their arguments."""
+"""Keys of jobs: what ``unique=`` says, and how keys are computed from arguments."""
 
+import dataclasses
+import datetime as dt
 import functools
+import hashlib
 import inspect
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal, NamedTuple, Self, cast
 
-from django_pgqueue.exceptions import ConfigurationError
-from django_pgqueue.states import LONGEST_KEY
-from django_pgqueue.validation import check_name
+from django_pgqueue.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.states import LONGEST_KEY, OnConflict
+from django_pgqueue.validation import check_name, check_seconds, check_word, seconds_of
 
 Compute = Callable[..., str | None]
 
 KeyBy = Compute | Iterable[str] | None  # a function of the arguments, or names of those whose values make it
+By = Compute | tuple[str, ...] | Literal[True]  # the same, checked; True: all arguments
+
+Until = Literal["end", "start"]
+Conflict = Literal["keep", "replace", "later", "earlier"]
+
+
+class _Rule:
+    """A value that says how jobs with the same key behave towards each other; equal to one that says the same."""
+
+    @classmethod
+    def of(cls, option: str, given: Any) -> Self | None:
+        """Return what an option of ``@task`` or ``using()`` was given as one of this class; None for none.
+
+        A mapping has the fields of the class, as a schedule stores them.
+
+        Raises:
+            InvalidJob: it cannot be one.
+        """
+        if given is None or given is False or isinstance(given, cls):
+            return given or None
+        if not isinstance(given, Mapping):
+            return cls._of_value(option, given)
+        fields = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        if unknown := sorted(map(str, given.keys() - fields)):
+            raise InvalidJob(f"{option} has no {', '.join(unknown)}; it has {', '.join(fields)}.")
+        return cls(**given)
+
+    @classmethod
+    def _of_value(cls, option: str, given: Any) -> Self:
+        raise NotImplementedError
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields that are not as by default, durations in seconds, for ``of`` to read back."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        given = {field.name: getattr(self, field.name) for field in fields}
+        return {field.name: seconds_of(given[field.name]) for field in fields if given[field.name] != field.default}
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True)
+class Unique(_Rule):
+    """Of all jobs of a task with the same key there is one: an option of ``@task`` and of ``using()``.
+
+    Keys belong to the task, unless ``group`` names what shares them. In place of ``Unique()`` stands ``True``, in place
+    of ``Unique("order_id")`` stands ``"order_id"``.
+
+    Args:
+        by: names of arguments, whose values make the key; or a function of the arguments that returns it, or None for
+            a job without a key. Default: True, all arguments; the key is a digest of them, so that none can be read in
+            it. ``()``: none of them, which is one job of the task.
+        until: ``"end"``, the key is held until the job has succeeded or died; ``"start"``, until it starts.
+        hold: seconds above 0, or a timedelta, of a year at most, for which the key is held after success too. Not with
+            ``until="start"``.
+        on_conflict: what becomes of the job that has the key: ``"keep"``, nothing; ``"replace"``, it gets the new
+            arguments; ``"later"`` or ``"earlier"``, it runs at the later or earlier of the two times. One that is
+            running stays as it is. In any case it is the job that ``enqueue`` returns.
+        group: 1 to 500 characters: the key is made of it in place of the task's name, and of values alone, so that all
+            tasks that name the group share keys.
+
+    Raises:
+        InvalidJob: a value is out of range or of the wrong type.
+    """
+
+    by: KeyBy | Literal[True] = True
+    _: KW_ONLY
+    until: Until = "end"
+    hold: float | dt.timedelta | None = None
+    on_conflict: Conflict = "keep"
+    group: str | None = None
+
+    def __post_init__(self) -> None:
+        self._set("by", self.by if self.by is True else _checked_by("unique", self.by, "True, "))
+        check_word("until of unique", self.until, ("end", "start"))
+        check_word("on_conflict", self.on_conflict, tuple(OnConflict))
+        _check_group("unique", self.group)
+        if self.hold is not None:
+            check_seconds("hold of unique", self.hold)
+        if self.hold is not None and self.until == "start":
+            raise InvalidJob("hold keeps the key after success, until='start' gives it up before.")
+
+    @classmethod
+    def _of_value(cls, option: str, given: Any) -> Self:  # noqa: ARG003 - it knows its option
+        return cls(given)
+
+    @property
+    def hold_seconds(self) -> int:
+        """For how many whole seconds the key is held after success."""
+        return math.ceil(seconds_of(self.hold)) if self.hold is not None else 0
+
+
+UniqueOption = Unique | KeyBy | bool
+
+
+def as_json(value: Any) -> Any:
+    """Return the value of any option in the form that a schedule stores, durations in seconds."""
+    return value.as_json() if isinstance(value, _Rule) else seconds_of(value)
+
+
+def _checked_by(option: str, by: Any, more: str = "") -> By:
+    if callable(by):
+        return cast("Compute", by)
+    names = (by,) if isinstance(by, str) else tuple(by) if isinstance(by, Iterable) else (by,)
+    if wrong := [name for name in names if not isinstance(name, str) or not name]:
+        raise InvalidJob(f"{option} is {more}a function, or names of arguments, not {wrong[0]!r}.")
+    return names
+
+
+def _check_group(option: str, group: Any) -> None:
+    if group is not None:
+        check_name(f"group of {option}", group, LONGEST_KEY)
+
+
+# Computed from arguments
 
 
 class Keys(NamedTuple):
@@ -41,10 +160,16 @@ class KeysBy:
     fair: Compute = no_key
 
     @classmethod
-    def of(cls, signature: inspect.Signature, name: str, *, unique: KeyBy, concurrency: KeyBy, fair: KeyBy) -> "KeysBy":
-        """Make those of a task from what ``@task`` was given; raise ConfigurationError for a name of no argument."""
+    def of(
+        cls, signature: inspect.Signature, owner: str, *, unique: Unique | None, concurrency: KeyBy, fair: KeyBy
+    ) -> "KeysBy":
+        """Make those of a task from what it was declared with; raise ConfigurationError for a name of no argument.
+
+        Args:
+            owner: what keys of the task alone begin with.
+        """
         return cls(
-            unique=_computing("unique_by", unique, signature, prefix=f"{name}:"),
+            unique=_computing("unique", unique.by, signature, owner, unique.group) if unique else no_key,
             concurrency=_computing("concurrency_by", concurrency, signature),
             fair=_computing("fair_by", fair, signature),
         )
@@ -53,25 +178,24 @@ class KeysBy:
 NONE = KeysBy()
 
 
-def _computing(option: str, by: KeyBy, signature: inspect.Signature, *, prefix: str = "") -> Compute:
+def _computing(
+    option: str, by: KeyBy | Literal[True], signature: inspect.Signature, owner: str = "", group: str | None = None
+) -> Compute:
     if by is None:
         return no_key
-    names = () if callable(by) else _names(option, by, signature)
-    function = by if callable(by) else functools.partial(_of_arguments, prefix, names, signature)
-
-    def compute(*args: Any, **kwargs: Any) -> str | None:
-        key = function(*args, **kwargs)
-        if key is not None:
-            check_name(f"the key of {option}", key, LONGEST_KEY)
-        return key
-
-    return compute
+    prefix = owner if group is None else group
+    if callable(by):
+        return functools.partial(_said, option, prefix, by)
+    if by is True:
+        return functools.partial(_made, option, prefix, tuple(signature.parameters), signature, _digest)
+    names = _names(option, by, signature, prefix)
+    return functools.partial(_made, option, prefix, names, signature, _named if group is None else _values)
 
 
-def _names(option: str, by: Iterable[str], signature: inspect.Signature) -> tuple[str, ...]:
+def _names(option: str, by: Iterable[str], signature: inspect.Signature, prefix: str) -> tuple[str, ...]:
     names = (by,) if isinstance(by, str) else tuple(by)
     unknown = [name for name in names if name not in signature.parameters]
-    if unknown or not names:
+    if unknown or (not names and not prefix):
         raise ConfigurationError(
             f"{option} is a function, or names of arguments, of which there are "
             f"{', '.join(signature.parameters) or 'none'}; not {unknown or by!r}."
@@ -79,10 +203,48 @@ def _names(option: str, by: Iterable[str], signature: inspect.Signature) -> tupl
     return names
 
 
-def _of_arguments(
-    prefix: str, names: tuple[str, ...], signature: inspect.Signature, /, *args: Any, **kwargs: Any
+def _said(option: str, prefix: str, function: Compute, /, *args: Any, **kwargs: Any) -> str | None:
+    """Return the key that a function of the task returns, behind the prefix."""
+    key = function(*args, **kwargs)
+    if key is None:
+        return None
+    check_name(f"the key of {option}", key, LONGEST_KEY)
+    if prefix:
+        key = f"{prefix}:{key}"
+        check_name(f"the key of {option}", key, LONGEST_KEY)
+    return key
+
+
+def _made(
+    option: str,
+    prefix: str,
+    names: tuple[str, ...],
+    signature: inspect.Signature,
+    write: Callable[[tuple[str, ...], list[str]], str],
+    /,
+    *args: Any,
+    **kwargs: Any,
 ) -> str:
+    """Return the key made of the values of arguments, behind the prefix; of a digest of them where it is too long."""
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
-    values = (f"{name}={json.dumps(bound.arguments[name], sort_keys=True, default=str)}" for name in names)
-    return prefix + ",".join(values)
+    values = [json.dumps(bound.arguments[name], sort_keys=True, default=str) for name in names]
+    text = write(names, values) if names else ""
+    key = f"{prefix}:{text}" if prefix and text else prefix or text
+    if len(key) > LONGEST_KEY:
+        key = f"{prefix}:{_digest(names, values)}"
+        check_name(f"the key of {option}", key, LONGEST_KEY)
+    return key
+
+
+def _named(names: Iterable[str], values: Iterable[str]) -> str:
+    return ",".join(map("{}={}".format, names, values))
+
+
+def _values(_names: Iterable[str], values: Iterable[str]) -> str:
+    return ",".join(values)
+
+
+def _digest(names: Iterable[str], values: Iterable[str]) -> str:
+    """Return a text of the same length for all values, in which none can be read."""
+    return hashlib.sha256(_named(names, values).encode()).hexdigest()

@@ -27,8 +27,8 @@ from django_pgqueue.states import (
     NEVER,
     CatchUp,
     Reason,
-    Scope,
     Status,
+    UniqueUntil,
 )
 from django_pgqueue.stored_values import read
 
@@ -136,7 +136,7 @@ class RunnableJobRow(JobRow):
     concurrency_limit = models.SmallIntegerField(
         null=True, help_text=_("Maximum number of jobs of the key that run at once.")
     )
-    unique_for_seconds = models.IntegerField(
+    unique_hold_seconds = models.IntegerField(
         db_default=0, help_text=_("Seconds for which the key is held after success.")
     )
     keep = models.BooleanField(db_default=True, help_text=_("Keep in succeeded jobs after success."))
@@ -145,7 +145,7 @@ class RunnableJobRow(JobRow):
     args = StoredJSON(db_default=EMPTY_LIST)
     kwargs = StoredJSON(db_default=EMPTY_OBJECT)
     unique_key = models.TextField(null=True)
-    unique_scope = models.TextField(null=True)
+    unique_until = models.TextField(null=True)
     concurrency_key = models.TextField(null=True)
     fair_key = models.TextField(null=True)
     killed_by = models.TextField(null=True)
@@ -200,14 +200,14 @@ class Job(RunnableJobRow):
                 name="pgqueue_jobs_fair",
                 condition=Q(fair_key__isnull=False, status__in=[Status.QUEUED, Status.LIMITED]),
             ),
-            models.Index(fields=["id"], name="pgqueue_jobs_started", condition=Q(unique_scope=Scope.STARTED)),
+            models.Index(fields=["id"], name="pgqueue_jobs_started", condition=Q(unique_until=UniqueUntil.STARTED)),
             models.Index(fields=["expires_at"], name="pgqueue_jobs_expiry", condition=Q(expires_at__isnull=False)),
         ]
         constraints = [
             models.UniqueConstraint(
                 fields=["unique_key"],
                 name="pgqueue_jobs_unique",
-                condition=Q(unique_scope__in=[Scope.LIVE, Scope.START]),
+                condition=Q(unique_until__in=[UniqueUntil.END, UniqueUntil.START]),
             ),
             models.UniqueConstraint(
                 fields=["concurrency_key", "concurrency_slot"],
@@ -244,9 +244,9 @@ class Job(RunnableJobRow):
                 name="pgqueue_jobs_instants",
             ),
             models.CheckConstraint(
-                condition=Q(unique_key=None, unique_scope=None)
-                | Q(unique_key__isnull=False, unique_scope__isnull=False, unique_scope__in=list(Scope)),
-                name="pgqueue_jobs_unique_scope",
+                condition=Q(unique_key=None, unique_until=None)
+                | Q(unique_key__isnull=False, unique_until__isnull=False, unique_until__in=list(UniqueUntil)),
+                name="pgqueue_jobs_unique_until",
             ),
             models.CheckConstraint(
                 condition=Q(concurrency_key=None, concurrency_slot=None)

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidJob
-from django_pgqueue.keys import KeyBy
+from django_pgqueue.keys import Conflict, KeyBy, Unique, UniqueOption
 from django_pgqueue.retry_policy import DEFAULT_RULE, Backoff, BackoffRule, DiscardOn, Discards
 from django_pgqueue.states import (
     HIGHEST_PRIORITY,
@@ -26,7 +26,6 @@ from django_pgqueue.states import (
     MOST_SNOOZES,
     NEVER,
     OnConflict,
-    Scope,
 )
 from django_pgqueue.stored_values import aware
 from django_pgqueue.validation import check_flag, check_name, check_seconds, check_whole, check_word, seconds_of
@@ -72,12 +71,10 @@ class Options:
             now, by the database's clock. None: now.
         expires: until when it may be started: an aware datetime, or seconds or a timedelta after it is due. Later it
             goes to ``dead_jobs`` as ``expired``. None: for ever.
-        unique_key: of all live jobs with the same key, whatever their task, there is one. 1 to 500 characters.
-        unique_scope: ``"live"``, the key is held until the job has succeeded or died; ``"start"``, until it starts.
-        unique_for: seconds above 0, or a timedelta, of a year at most, for which the key is held after success too.
-        on_conflict: what becomes of the job that has the key: ``"existing"``, nothing; ``"replace"``, it gets the
-            new arguments; ``"later"`` or ``"earlier"``, it runs at the later or earlier of the two times. One that is
-            running stays as it is. In any case it is the job that ``enqueue`` returns.
+        unique: of all live jobs with the same key there is one: True, all arguments make the key; or names of
+            arguments; a function of them; ``Unique``. False and None: no key. Default: None.
+        unique_key: the key itself, whatever the task. 1 to 500 characters.
+        on_conflict: of these calls, in place of that of ``Unique``.
         concurrency_key: of the jobs with the same key, ``concurrency_limit`` at most run at once, in order of priority,
             run_at and id. 1 to 500 characters.
         concurrency_limit: 1 to 1000. Default: 1.
@@ -99,10 +96,9 @@ class Options:
     keep: bool | float | dt.timedelta = True
     run_at: dt.datetime | dt.timedelta | None = None
     expires: float | dt.datetime | dt.timedelta | None = None
+    unique: UniqueOption = None
     unique_key: str | None = None
-    unique_scope: str = Scope.LIVE
-    unique_for: float | dt.timedelta | None = None
-    on_conflict: str = OnConflict.EXISTING
+    on_conflict: Conflict | None = None
     concurrency_key: str | None = None
     concurrency_limit: int = 1
     concurrency_strict: bool = False
@@ -115,7 +111,7 @@ class Options:
         check_whole("priority", self.priority, LOWEST_PRIORITY, HIGHEST_PRIORITY)
         if self.max_attempts is not None:
             check_whole("max_attempts", self.max_attempts, 1, 32767)
-        for option in ("timeout", "lease", "unique_for"):
+        for option in ("timeout", "lease"):
             if (seconds := getattr(self, option)) is not None:
                 check_seconds(option, seconds)
         if not isinstance(self.keep, bool):
@@ -131,11 +127,10 @@ class Options:
         for option in ("unique_key", "concurrency_key", "fair_key"):
             if (key := getattr(self, option)) is not None:
                 check_name(option, key, LONGEST_KEY)
-        check_word("unique_scope", self.unique_scope, (Scope.LIVE, Scope.START))
-        check_word("on_conflict", self.on_conflict, tuple(OnConflict))
+        object.__setattr__(self, "unique", Unique.of("unique", self.unique))
+        if self.on_conflict is not None:
+            check_word("on_conflict", self.on_conflict, tuple(OnConflict))
         check_whole("concurrency_limit", self.concurrency_limit, 1, MOST_SLOTS)
-        if self.unique_for is not None and self.unique_scope == Scope.START:
-            raise InvalidJob("unique_for holds the key after success, unique_scope='start' gives it up before.")
 
     def _check_expires(self) -> None:
         if isinstance(self.expires, dt.datetime):
@@ -176,8 +171,13 @@ class Options:
         return None if isinstance(self.keep, bool) else math.ceil(seconds_of(self.keep))
 
     @property
-    def unique_for_seconds(self) -> int:
-        return math.ceil(seconds_of(self.unique_for)) if self.unique_for is not None else 0
+    def uniqueness(self) -> Unique:
+        """What holds of a unique key, whether computed or given by the call."""
+        return self.unique if isinstance(self.unique, Unique) else BY_DEFAULT
+
+    @property
+    def conflict(self) -> str:
+        return self.on_conflict or self.uniqueness.on_conflict
 
     @property
     def expires_at(self) -> dt.datetime | None:
@@ -196,7 +196,10 @@ class Options:
         return self.run_at.total_seconds() if isinstance(self.run_at, dt.timedelta) else 0.0
 
 
+BY_DEFAULT = Unique()
+
 OF_JOBS = frozenset(option.name for option in dataclasses.fields(Options))
+OF_CALLS = frozenset({"unique_key", "on_conflict"})  # only using() takes them
 
 
 class SharedOptions(TypedDict, total=False):
@@ -208,9 +211,7 @@ class SharedOptions(TypedDict, total=False):
     timeout: float | dt.timedelta | None
     lease: float | dt.timedelta | None
     keep: bool | float | dt.timedelta
-    unique_scope: str
-    unique_for: float | dt.timedelta | None
-    on_conflict: str
+    unique: UniqueOption
     concurrency_key: str | None
     concurrency_limit: int
     concurrency_strict: bool
@@ -222,6 +223,7 @@ class TaskOptions(SharedOptions, total=False):
     run_at: dt.datetime | dt.timedelta | None
     expires: float | dt.datetime | dt.timedelta | None
     unique_key: str | None
+    on_conflict: Conflict | None
     fair_key: str | None
     metadata: Mapping[str, Any]
     database: str | None
@@ -239,7 +241,6 @@ class OwnOptions(TypedDict, total=False):
     atomic: bool
     aliases: Iterable[str]
     sensitive: Iterable[str] | bool
-    unique_by: KeyBy
     concurrency_by: KeyBy
     fair_by: KeyBy
 
@@ -260,7 +261,6 @@ class OwnOptionsOrNone:
     atomic: bool | None = None
     aliases: Iterable[str] | None = None
     sensitive: Iterable[str] | bool | None = None
-    unique_by: KeyBy = None
     concurrency_by: KeyBy = None
     fair_by: KeyBy = None
 
@@ -303,7 +303,7 @@ def _sensitive(names: Any) -> frozenset[str] | bool:
 
 def check_known(given: Iterable[str], *, of_tasks: Collection[str] = ()) -> None:
     """Raise InvalidJob where an option is unknown; suggest the one that may be meant."""
-    allowed = {*OF_JOBS, *of_tasks}
+    allowed = {*OF_JOBS, *of_tasks} - (OF_CALLS if of_tasks else set())
     if unknown := sorted({*given} - allowed):
         meant = "; ".join(f"{name}{_meant(name, allowed)}" for name in unknown)
         raise InvalidJob(f"There is no option {meant}. Options are: {', '.join(sorted(allowed))}.")
@@ -314,6 +314,8 @@ def _meant(name: str, allowed: Collection[str]) -> str:
         return f": {MEANT[name]}"
     if name in OF_TASKS or name == "name":
         return f": it belongs to the task, @task({name}=…)"
+    if name in OF_CALLS:
+        return f": it belongs to calls, using({name}=…)"
     near = difflib.get_close_matches(name, allowed, n=1)
     return f": did you mean {near[0]}?" if near else ""
 

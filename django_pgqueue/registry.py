@@ -16,7 +16,7 @@ from django.apps import apps
 from django_pgqueue import keys
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import ConfigurationError, UnknownTask
-from django_pgqueue.keys import Keys, KeysBy
+from django_pgqueue.keys import KeyBy, Keys, KeysBy, Unique
 from django_pgqueue.options import Options, TaskOptions, TaskRules, check_known
 from django_pgqueue.states import LONGEST_NAME
 
@@ -74,10 +74,12 @@ class TaskDefinition(TaskRules):
     func: Callable[..., Any] = field(kw_only=False)
     name: str  # stored with each job: dotted path of the function, or ``name`` of ``@task``
     options: Options
-    keys_by: KeysBy  # how keys are computed from the arguments of a job
+    concurrency_by: KeyBy
+    fair_by: KeyBy
     signature: inspect.Signature
     backend: str  # the alias in ``TASKS`` of a task of Django's Tasks framework
     adapter: TaskAdapter | None  # the rest of such a task
+    keys_by: KeysBy = field(init=False)  # how keys are computed from the arguments of a job
     is_async: bool = field(init=False)
     needs_control: bool = field(init=False)  # whether its jobs take more than a place in their queue
     shapes: set[Any] = field(init=False, default_factory=set)  # of calls that fit the signature
@@ -85,6 +87,7 @@ class TaskDefinition(TaskRules):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.is_async = inspect.iscoroutinefunction(self.func)
+        self.keys_by = self._keys_by(self.options)
         self.needs_control = self._needs_control()
 
     def __repr__(self) -> str:
@@ -105,7 +108,10 @@ class TaskDefinition(TaskRules):
             InvalidJob: an option is unknown, out of range or of the wrong type.
         """
         check_known(options)
-        return self._with(options=dataclasses.replace(self.options, **options))
+        changed = dataclasses.replace(self.options, **options)
+        if "unique" not in options:
+            return self._with(options=changed)
+        return self._with(options=changed, keys_by=self._keys_by(changed))
 
     def keys(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Keys:
         """Return the keys of a job: those of the options, else computed ones; raise InvalidJob as ``KeysBy`` does."""
@@ -123,6 +129,16 @@ class TaskDefinition(TaskRules):
         unique, concurrency, fair = self.keys(args, kwargs)
         known = dataclasses.replace(self.options, unique_key=unique, concurrency_key=concurrency, fair_key=fair)
         return self._with(options=known, keys_by=keys.NONE)
+
+    def _keys_by(self, options: Options) -> KeysBy:
+        """Return what computes the keys; those of the task alone keep its first name, so that a rename changes none."""
+        return KeysBy.of(
+            self.signature,
+            self.aliases[0] if self.aliases else self.name,
+            unique=options.unique if isinstance(options.unique, Unique) else None,
+            concurrency=self.concurrency_by,
+            fair=self.fair_by,
+        )
 
     def _with(self, **changes: Any) -> Self:
         made = object.__new__(type(self))

@@ -36,19 +36,19 @@ class Reason(TextChoices):
     SUPERSEDED = "superseded", _("superseded")  # a newer job has its unique key
 
 
-class Scope(StrEnum):
+class UniqueUntil(StrEnum):
     """The time for which a job holds its unique key: no other live job may have it meanwhile."""
 
-    LIVE = "live"  # until it has succeeded or died
+    END = "end"  # until it has succeeded or died
     START = "start"  # until it starts, so that a change that comes during the run is not missed
     STARTED = "started"  # it has started, and given the key up
-    GIVEN_UP = "given_up"  # it was live; as it would not run any more, a newer job took the key
+    GIVEN_UP = "given_up"  # it was held to the end; as it would not run any more, a newer job took the key
 
 
 class OnConflict(StrEnum):
     """The rule for the job that has the unique key when another is enqueued."""
 
-    EXISTING = "existing"  # it stays as it is
+    KEEP = "keep"  # it stays as it is
     REPLACE = "replace"  # it gets the new arguments
     LATER = "later"  # it runs at the later of the two times
     EARLIER = "earlier"  # it runs at the earlier of the two times

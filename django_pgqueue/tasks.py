@@ -14,7 +14,7 @@ from django_pgqueue.jobs.enqueue import arguments_of, check_arguments, insert_ca
 from django_pgqueue.jobs.handle import JobHandle
 from django_pgqueue.jobs.redaction import shown
 from django_pgqueue.jobs.serialization import check_signature
-from django_pgqueue.keys import KeyBy, KeysBy
+from django_pgqueue.keys import KeyBy
 from django_pgqueue.options import OF_RULES, OF_TASKS, Options, TaskDeclaration, check_known
 from django_pgqueue.registry import TaskAdapter, TaskDefinition
 
@@ -180,12 +180,12 @@ def task(func: Callable[P, R] | None = None, /, *, name: str | None = None, **op
         aliases: former names of the task.
         sensitive: names of arguments, or of keys in them, whose values are left out of the admin, the log and the
             history, besides those that ``PGQUEUE["SENSITIVE_PARAMETERS"]`` matches. True: all arguments.
-        unique_by: computes the unique key of a job: a function of its arguments, which returns the key or None for
-            none; or names of arguments, whose values make the key together with the task's name.
-        concurrency_by: computes the concurrency key in the same way; made of names, it is shared by all tasks that
-            compute it of the same names.
+        concurrency_by: computes the concurrency key of a job: a function of its arguments, which returns the key or
+            None for none; or names of arguments, whose values make the key, shared by all tasks that compute it of the
+            same names.
         fair_by: computes the fair key, likewise.
-        options: see ``Options``: ``queue``, ``priority``, ``max_attempts``, ``timeout``, ``lease``, ``keep`` and more.
+        options: see ``Options``: ``queue``, ``priority``, ``max_attempts``, ``timeout``, ``lease``, ``keep``,
+            ``unique`` and more.
 
     Raises:
         ConfigurationError: the function is nested, a lambda or a method, the name is taken, or the options contradict.
@@ -204,7 +204,6 @@ def make(
     func: Callable[P, R],
     *,
     name: str,
-    unique_by: KeyBy = None,
     concurrency_by: KeyBy = None,
     fair_by: KeyBy = None,
     backend: str = "",
@@ -218,7 +217,8 @@ def make(
         func,
         name=name,
         options=Options(**options),
-        keys_by=KeysBy.of(signature, name, unique=unique_by, concurrency=concurrency_by, fair=fair_by),
+        concurrency_by=concurrency_by,
+        fair_by=fair_by,
         signature=signature,
         backend=backend,
         adapter=adapter,

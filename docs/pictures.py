@@ -126,7 +126,7 @@ def states() -> Picture:
     drawn.arrow((680, 410), (742, 410), (742, 146), (480, 146), (480, 118), (452, 118))
     drawn.text(734, 360, "retry by hand", anchor="end")
     drawn.arrow((180, 437), (180, 478), dashed=True)
-    drawn.text(190, 464, "unique_for")
+    drawn.text(190, 464, "hold of its key")
     drawn.text(180, 498, "reserved: only the unique key still counts", anchor="middle")
     drawn.text(580, 464, "kill, expire: from scheduled, queued,", anchor="middle")
     drawn.text(580, 482, "waiting directly to the dead jobs", anchor="middle")

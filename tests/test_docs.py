@@ -19,7 +19,7 @@ from django.test import override_settings
 
 import django_pgqueue
 import pytest_django_pgqueue
-from django_pgqueue import doctor, exceptions, records, signals, testing
+from django_pgqueue import Unique, doctor, exceptions, records, signals, testing
 from django_pgqueue.backend.native_tasks import BACKEND_OPTIONS, JOB_OPTIONS, TASK_OPTIONS
 from django_pgqueue.checks import OF_FINDINGS, check_settings
 from django_pgqueue.conf import DEFAULTS, SETTINGS
@@ -27,7 +27,7 @@ from django_pgqueue.contrib.cutover.enqueue import STAGES
 from django_pgqueue.db.errors import REFUSING_CLASSES
 from django_pgqueue.db.queries import statement
 from django_pgqueue.management.commands import pgqueue_doctor
-from django_pgqueue.options import OF_TASKS, Options
+from django_pgqueue.options import OF_CALLS, OF_TASKS, Options
 from django_pgqueue.states import LONGEST_DELAY, Status
 from django_pgqueue.testing import JobRun, RunReport, assert_enqueued, assert_not_enqueued, run_jobs
 from django_pgqueue.testing.assertions import Expected, Wanted
@@ -176,7 +176,7 @@ def test_settings_page_tells_what_each_key_does(key):
 
 # Tasks and errors
 
-ONLY_OF_USING = {"run_at", "metadata", "database", "unique_key", "fair_key"}
+ONLY_OF_USING = {"run_at", "metadata", "database", "fair_key", *OF_CALLS}
 
 
 def test_tasks_page_lists_every_option():
@@ -194,6 +194,15 @@ def test_defaults_of_options_on_the_tasks_page_are_those_of_the_code():
     for field in dataclasses.fields(Options):
         if field.name not in ONLY_OF_USING:
             assert [ast.literal_eval(text) for text in documented[field.name]] == [field.default], field.name
+
+
+@pytest.mark.parametrize("rule", [Unique])
+def test_tasks_page_lists_the_arguments_of_values_with_their_defaults(rule):
+    rows = table(section(reference("tasks"), f"## {rule.__name__}").partition("| key of")[0])
+    documented = {names(row[0])[0]: names(row[1]) for row in rows if len(row) == 4}
+    assert {name: [ast.literal_eval(one) for one in default] for name, default in documented.items()} == {
+        field.name: [field.default] for field in dataclasses.fields(rule)
+    }
 
 
 def test_limits_of_durations_on_the_tasks_page_are_those_of_the_code():
@@ -306,7 +315,7 @@ def test_page_of_the_framework_lists_every_option():
     listed = {row[0]: set(names(row[1])) for row in table(section(reference("django-tasks"), "## Options"))}
     assert listed["of jobs"] == JOB_OPTIONS
     assert listed["of tasks"] == {"name"}  # all but this one; the page of tasks lists them
-    of_backends = {*JOB_OPTIONS, *TASK_OPTIONS, "database", "tasks", "task_modules"} - {"aliases", "unique_key"}
+    of_backends = {*JOB_OPTIONS, *TASK_OPTIONS, "database", "tasks", "task_modules"} - {"aliases", *OF_CALLS}
     assert of_backends == BACKEND_OPTIONS
 
 

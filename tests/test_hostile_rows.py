@@ -121,7 +121,7 @@ ENTRIES = st.builds(
 JSON = VALUES | st.sampled_from([*UNREADABLE, "1e400", f'{{"done": {DIGITS}, "total": {DIGITS}}}', "[[[]]]"])
 
 
-BOUND_TO_OTHERS = {"task", "status", "unique_key", "unique_scope", "concurrency_key"}
+BOUND_TO_OTHERS = {"task", "status", "unique_key", "unique_until", "concurrency_key"}
 OF_TEXT_AND_TIME = {
     field.name: {models.TextField: TEXTS, models.DateTimeField: INSTANTS}[type(field)]
     for field in Job._meta.fields

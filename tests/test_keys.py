@@ -1,8 +1,14 @@
 """Keys of jobs are computed from their arguments."""
 
+import dataclasses
+import datetime as dt
+import json
+
 import pytest
 
-from django_pgqueue.exceptions import ConfigurationError
+import tests.app.tasks as app
+from django_pgqueue import Unique
+from django_pgqueue.exceptions import ConfigurationError, InvalidJob
 from django_pgqueue.models import Job
 from tests.support.keyed import keyed
 
@@ -16,7 +22,7 @@ def test_key_is_computed_by_a_function_of_the_arguments():
 
 @pytest.mark.django_db
 def test_key_is_made_of_arguments_by_their_names_and_the_task():
-    declared = keyed(unique_by="label", concurrency_by=("label",))
+    declared = keyed(unique="label", concurrency_by=("label",))
     declared.enqueue(label="ann")
     job = Job.objects.get()
     assert (job.unique_key, job.concurrency_key) == (f'{declared.name}:label="ann"', 'label="ann"')
@@ -24,16 +30,141 @@ def test_key_is_made_of_arguments_by_their_names_and_the_task():
 
 @pytest.mark.django_db
 def test_key_of_a_call_goes_before_the_computed_one():
-    keyed(unique_by="label").using(unique_key="mine").enqueue("ann")
+    keyed(unique="label").using(unique_key="mine").enqueue("ann")
     assert Job.objects.get().unique_key == "mine"
 
 
 @pytest.mark.django_db
 def test_function_may_return_no_key():
-    declared = keyed(unique_by=lambda label: None)
+    declared = keyed(unique=lambda label: None)
     assert declared.enqueue("ann").id != declared.enqueue("ann").id
 
 
 def test_names_that_are_no_arguments_are_refused():
-    with pytest.raises(ConfigurationError, match=r"unique_by is .* of which there are label; not \['nmae'\]"):
-        keyed(unique_by=("nmae",))
+    with pytest.raises(ConfigurationError, match=r"unique is .* of which there are label; not \['nmae'\]"):
+        keyed(unique=("nmae",))
+
+
+# Unique
+
+
+def pair(label: str, number: int = 1) -> None:
+    """No worker runs it."""
+
+
+def nothing() -> None:
+    """No worker runs it."""
+
+
+def many(*args: int, **kwargs: int) -> None:
+    """No worker runs it."""
+
+
+def unique_key(*args, func=pair, **options) -> str | None:
+    return keyed(func, **options).keys(args, {}).unique
+
+
+@pytest.mark.parametrize(
+    ("unique", "key"),
+    [
+        ((), "tests.keyed.pair"),
+        (Unique(()), "tests.keyed.pair"),
+        ("label", 'tests.keyed.pair:label="a"'),
+        (["number", "label"], 'tests.keyed.pair:number=1,label="a"'),
+        (lambda label, number=1: label.upper(), "tests.keyed.pair:A"),
+        (Unique("label", group="letters"), 'letters:"a"'),
+        (Unique(lambda label: label, group="letters"), "letters:a"),
+        (Unique((), group="letters"), "letters"),
+        (False, None),
+        (None, None),
+    ],
+    ids=str,
+)
+def test_unique_key_is_made_of_what_unique_names(unique, key):
+    assert unique_key("a", unique=unique) == key
+
+
+@pytest.mark.parametrize("unique", [True, Unique()], ids=str)
+def test_unique_key_of_all_arguments_differs_with_each_and_shows_none(unique):
+    task = keyed(many, unique=unique)
+    calls = [((1, 2), {"a": 3}), ((1,), {"a": 3}), ((1, 2), {"a": 4}), ((1, 2), {}), ((), {})]
+    keys = [task.keys(*call).unique for call in calls]
+    assert len(set(keys)) == len(calls)
+    assert keys[0] == task.keys((1, 2), {"a": 3}).unique
+    assert {key.partition(":")[0] for key in keys} == {"tests.keyed.many"}
+    assert {len(key) for key in keys} == {len("tests.keyed.many:") + 64}
+    assert unique_key("a", unique=unique) == unique_key("a", 1, unique=unique), "a default is the same as its value"
+    assert unique_key(func=nothing, unique=unique) == "tests.keyed.nothing"
+
+
+def test_long_values_become_a_digest_which_differs_where_they_do():
+    long, other = (unique_key("x" * 600 + end, unique="label") for end in "ab")
+    assert long.startswith("tests.keyed.pair:")
+    assert long != other
+    assert {len(long), len(other)} == {len("tests.keyed.pair:") + 64}
+
+
+def test_keys_stay_what_they_were_when_a_task_is_renamed():
+    before = keyed(pair, unique="label")
+    renamed = keyed(pair, unique="label", aliases=[before.name, "tests.later"], name="tests.renamed")
+    assert renamed.keys(("a",), {}).unique == before.keys(("a",), {}).unique
+
+
+@pytest.mark.django_db
+def test_one_job_of_a_task_at_all():
+    digest = keyed(unique=())
+    assert digest.enqueue("ann").id == digest.enqueue("bob").id
+
+
+def test_call_may_have_another_rule_or_none():
+    task = keyed(pair, unique=Unique("label", until="start"))
+    assert task.using(unique=False).keys(("a",), {}).unique is None
+    assert task.using(unique="number").keys(("a",), {}).unique == "tests.keyed.pair:number=1"
+    changed = task.using(on_conflict="replace")
+    assert (changed.options.conflict, changed.options.uniqueness.until) == ("replace", "start")
+    assert changed.keys(("a",), {}).unique == task.keys(("a",), {}).unique
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"by": 7}, "unique is True, a function, or names of arguments, not 7"),
+        ({"by": ["a", 7]}, "unique is True, a function, or names of arguments, not 7"),
+        ({"until": "started"}, "until of unique is one of 'end', 'start', not 'started'"),
+        ({"on_conflict": "fail"}, "on_conflict is one of 'keep', 'replace', 'later', 'earlier', not 'fail'"),
+        ({"hold": 0}, "hold of unique is a number of seconds above 0"),
+        ({"hold": 60, "until": "start"}, "hold keeps the key after success, until='start' gives it up before"),
+        ({"group": ""}, "group of unique is a name of 1 to 500 characters"),
+    ],
+    ids=str,
+)
+def test_unique_checks_itself(given, message):
+    with pytest.raises(InvalidJob, match=message):
+        Unique(**given)
+    with pytest.raises(InvalidJob, match=message):
+        app.noop.using(unique=given)
+
+
+def test_unique_of_a_mapping_names_what_it_has_not():
+    with pytest.raises(InvalidJob, match="unique has no scope; it has by, until, hold, on_conflict, group"):
+        app.noop.using(unique={"scope": "x"})
+
+
+def test_unique_is_a_value():
+    assert Unique("label", hold=60) == Unique(["label"], hold=60)
+    assert {Unique("label"): 1}[Unique(("label",))] == 1
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Unique().until = "start"
+
+
+@pytest.mark.parametrize("unique", [Unique(), Unique((), hold=dt.timedelta(minutes=1)), Unique(["a"], until="start")])
+def test_unique_comes_back_from_json(unique):
+    back = Unique.of("unique", json.loads(json.dumps(unique.as_json())))
+    assert back.as_json() == unique.as_json()
+    assert back.hold_seconds == unique.hold_seconds
+
+
+@pytest.mark.parametrize("option", ["unique_key", "on_conflict"])
+def test_options_of_calls_are_refused_in_a_declaration(option):
+    with pytest.raises(InvalidJob, match=rf"no option {option}: it belongs to calls, using\({option}=…\)"):
+        keyed(**{option: "keep"})

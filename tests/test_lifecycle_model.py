@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
 import tests.app.tasks as app
-from django_pgqueue import Discard, Retry, Snooze
+from django_pgqueue import Discard, Retry, Snooze, Unique
 from django_pgqueue.db.queries import statement
 from django_pgqueue.flow import concurrency
 from django_pgqueue.jobs import ack, claim
@@ -104,8 +104,8 @@ options = st.fixed_dictionaries(
 )
 unique = st.tuples(
     st.sampled_from(["a", "a", "b"]),
-    st.sampled_from(["live", "start", "start"]),
-    st.sampled_from(["existing", "later", "earlier"]),
+    st.sampled_from(["end", "start", "start"]),
+    st.sampled_from(["keep", "later", "earlier"]),
     st.sampled_from([0, 1]),  # hours for which the key is held after success
 )
 limited = st.tuples(st.sampled_from(["x", "x", "y"]), st.sampled_from([1, 1, 2, 3]), st.booleans())
@@ -185,8 +185,8 @@ class Lifecycle(RuleBasedStateMachine):
         key, scope, conflict, hours = unique
         delay, queue, lease = options["delay"], options["queue"], options["lease"]
         rest = {name: options[name] for name in ("priority", "max_attempts", "keep")}
-        how = {"unique_key": key, "unique_scope": scope, "on_conflict": conflict}
-        how |= {"unique_for": hours * HOUR} if hours and scope == "live" else {}
+        hold = hours * HOUR if hours and scope == "end" else None
+        how = {"unique_key": key, "unique": Unique(until=scope, hold=hold, on_conflict=conflict)}
         run_at = dt.timedelta(hours=delay) if delay else None
         task = app.noop.using(queue=queue, run_at=run_at, lease=lease * HOUR, **rest, **how)
         with self.parties.acting(name) as (_, book):
@@ -200,7 +200,7 @@ class Lifecycle(RuleBasedStateMachine):
                 assert handle.id == holder.id
                 book.meet(holder, conflict, due)
                 return multiple()
-            state, hours = "scheduled" if delay > 0 else "queued", hours if scope == "live" else 0
+            state, hours = "scheduled" if delay > 0 else "queued", hours if scope == "end" else 0
             keys = {"key": key, "scope": scope, "held_hours": hours}
             book.enqueue(Job(handle.id, app.noop.name, queue, lease_hours=lease, state=state, due=due, **rest, **keys))
         return handle.id

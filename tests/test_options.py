@@ -11,6 +11,7 @@ import tests.app.tasks as app
 from django_pgqueue import TaskOptions, task
 from django_pgqueue.exceptions import InvalidJob
 from django_pgqueue.options import (
+    OF_CALLS,
     OF_JOBS,
     OF_TASKS,
     Options,
@@ -28,13 +29,13 @@ def test_options_for_type_checkers_are_those_there_are():
 def test_options_of_a_task_itself_are_the_same_for_both_kinds_of_tasks():
     declared = get_type_hints(OwnOptions)
     assert get_type_hints(OwnOptionsOrNone) == {name: kind | None for name, kind in declared.items()}
-    assert declared.keys() - get_type_hints(TaskRules).keys() == {"unique_by", "concurrency_by", "fair_by"}  # KeysBy
+    assert declared.keys() - get_type_hints(TaskRules).keys() == {"concurrency_by", "fair_by"}  # KeysBy
     assert not get_type_hints(TaskRules).keys() - declared.keys()
 
 
 def test_type_checkers_know_each_option_of_task():
     """But those that say something of single jobs."""
-    of_single_jobs = {"run_at", "unique_key", "fair_key", "metadata", "database"}
+    of_single_jobs = OF_CALLS | {"run_at", "fair_key", "metadata", "database"}
     assert get_type_hints(TaskDeclaration).keys() == OF_JOBS - of_single_jobs | OF_TASKS
 
 
@@ -119,14 +120,10 @@ def test_keys_that_cannot_be_stored_are_refused(option, key):
 @pytest.mark.parametrize(
     "options",
     [
-        {"unique_scope": "started"},
-        {"unique_scope": "ever"},
         {"on_conflict": "fail"},
         {"concurrency_limit": 0},
         {"concurrency_limit": 1001},
         {"concurrency_strict": 1},
-        {"unique_for": 0},
-        {"unique_for": 60, "unique_scope": "start"},
         {"expires": -1},
         {"expires": dt.datetime(1900, 1, 1, tzinfo=dt.UTC)},
     ],

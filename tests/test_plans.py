@@ -231,10 +231,10 @@ def test_pruning_reads_only_reserved_that_are_over(queue, analyze):
 
 def test_looking_for_keys_to_take_back_reads_only_jobs_that_gave_theirs_up(queue, analyze, sql):
     fill(queue, 10_000, "queued", "scheduled")
-    sql("UPDATE pgqueue_jobs SET unique_key = 'k' || id, unique_scope = 'start' WHERE id % 3 = 0")
+    sql("UPDATE pgqueue_jobs SET unique_key = 'k' || id, unique_until = 'start' WHERE id % 3 = 0")
     last = sql("SELECT max(id) FROM pgqueue_jobs")[0][0]
     sql(
-        "INSERT INTO pgqueue_jobs (task, unique_key, unique_scope) SELECT 'x', 'k' || n, 'started' "
+        "INSERT INTO pgqueue_jobs (task, unique_key, unique_until) SELECT 'x', 'k' || n, 'started' "
         "FROM generate_series(%s, %s) AS n",
         *(last - 9, last),
     )
@@ -247,7 +247,7 @@ def test_looking_for_keys_to_take_back_reads_only_jobs_that_gave_theirs_up(queue
 
 def test_meeting_conflicts_reads_only_their_rows(queue, analyze, sql):
     fill(queue, 10_000, "queued", "scheduled")
-    sql("UPDATE pgqueue_jobs SET unique_key = 'k' || id, unique_scope = 'live'")
+    sql("UPDATE pgqueue_jobs SET unique_key = 'k' || id, unique_until = 'end'")
     analyze()
     keys = [f"k{job_id}" for (job_id,) in sql("SELECT id FROM pgqueue_jobs ORDER BY id LIMIT 50")]
     parameters = {

@@ -5,7 +5,7 @@ from django.db import connection
 from django.dispatch import Signal
 
 import tests.app.tasks as app
-from django_pgqueue import signals
+from django_pgqueue import Unique, signals
 from django_pgqueue.jobs import ack, kill, purge, retry
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.expirer import expire
@@ -137,7 +137,7 @@ def test_jobs_that_expire(queue, sql, heard):
 
 
 def test_job_that_comes_back_after_a_newer_one_with_its_key(queue, heard):
-    task = app.snooze.using(unique_key="one", unique_scope="start")
+    task = app.snooze.using(unique_key="one", unique=Unique(until="start"))
     first = task.enqueue(0).id
     [held] = claim(queue, "default", limit=1, worker_id=1)
     task.enqueue(0)

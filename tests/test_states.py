@@ -79,7 +79,7 @@ def test_entry_is_of_the_kind_that_it_names():
 )
 def test_longest_text_of_the_widest_characters_fits_into_the_indexes_and_no_longer_one(column, longest):
     rest = {
-        "unique_key": {"unique_scope": "live"},
+        "unique_key": {"unique_until": "end"},
         "concurrency_key": {"concurrency_limit": 1, "status": Status.LIMITED},
     }.get(column, {})
     values = {"task": "x", **rest}

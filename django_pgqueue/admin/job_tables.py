@@ -41,7 +41,7 @@ OPTIONS = folded(
     "said_lost",
     "said_snoozes",
     "said_backend",
-    "said_scope",
+    "said_until",
     "said_limit",
 )
 
@@ -64,7 +64,7 @@ class JobsAdmin(ReadOnlyAdmin, ActionsAdmin):
     said_lost = sentence_of("lost", _("workers lost"))
     said_snoozes = sentence_of("snoozes", _("snoozes"))
     said_backend = sentence_of("backend", _("backend"))
-    said_scope = sentence_of("unique_scope", _("scope of the unique key"))
+    said_until = sentence_of("unique_until", _("the unique key is held until"))
     said_limit = sentence_of("concurrency_limit", _("limit of the concurrency key"))
     pretty_metadata = pretty_json_of("metadata", _("metadata"))
 

@@ -16,7 +16,7 @@ from django_pgqueue.admin.row_actions import JOB_ACTIONS
 from django_pgqueue.jobs.actions import LIVE
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.models import Job, Negative, Worker
-from django_pgqueue.states import Scope, Status
+from django_pgqueue.states import Status, UniqueUntil
 
 DUE = IndexOrder(("run_at", "ctid"), ("run_at",))
 BY_KEY = IndexOrder(("id",), ("unique_key",))  # one at most
@@ -41,7 +41,7 @@ ROUTES: dict[str, tuple[IndexOrder, Q]] = {
     Status.RUNNING: (IndexOrder(("worker_id", "id"), ("worker_id", "id")), Q(status=Status.RUNNING)),
 }
 WHOLE = {Status.QUEUED, Status.RUNNING}  # a queue of these needs no window: by index, or as few as there are slots
-KEYED = [Scope.LIVE, Scope.START]
+KEYED = [UniqueUntil.END, UniqueUntil.START]
 
 
 @admin.register(Job)
@@ -79,7 +79,7 @@ class JobAdmin(JobsAdmin):
         asked = self.asked(request)
         narrowed = asked.narrowed
         if asked.unique_key is not None:
-            return Route(BY_KEY, Q(unique_key=asked.unique_key, unique_scope__in=KEYED) & narrowed)
+            return Route(BY_KEY, Q(unique_key=asked.unique_key, unique_until__in=KEYED) & narrowed)
         if not asked.status:
             narrowed &= Q(status__in=LIVE)
         if route := self.searched(asked, narrowed, NEWEST):

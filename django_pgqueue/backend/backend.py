@@ -41,7 +41,7 @@ ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 class PgQueueBackend(BaseTaskBackend):
     """Runs the framework's tasks as jobs of django-pgqueue, beside those of its own.
 
-    ``OPTIONS`` may hold any option of ``PgQueueTask`` but ``aliases`` and ``unique_key``, for all tasks that do not say
+    ``OPTIONS`` may hold any option of ``PgQueueTask`` but ``aliases`` and those of calls, for all tasks that do not say
     otherwise; ``tasks``, a dict of dicts of options by the dotted path of a task, which goes before them; ``database``,
     the alias that holds the queue's tables, by default ``PGQUEUE["DATABASE"]``; and ``task_modules``, the modules with
     tasks that are imported at the start besides the ``tasks.py`` of installed apps.

@@ -13,7 +13,8 @@ from django_pgqueue.backend.execution import adapter_of
 from django_pgqueue.backport import of_both
 from django_pgqueue.exceptions import ConfigurationError, InvalidJob
 from django_pgqueue.framework import AnyTask, InvalidTask, InvalidTaskBackend, Task, TaskResultMismatch
-from django_pgqueue.options import OF_TASKS, OwnOptionsOrNone
+from django_pgqueue.keys import Conflict, Unique, UniqueOption
+from django_pgqueue.options import OF_CALLS, OF_TASKS, OwnOptionsOrNone
 from django_pgqueue.registry import TaskDefinition
 
 T = TypeVar("T", bound=AnyTask)
@@ -38,10 +39,9 @@ class PgQueueTask(AnyTask, OwnOptionsOrNone):
     lease: float | dt.timedelta | None = None
     keep: bool | float | dt.timedelta | None = None
     expires: float | dt.datetime | dt.timedelta | None = None
+    unique: UniqueOption = None
     unique_key: str | None = None
-    unique_scope: str | None = None
-    unique_for: float | dt.timedelta | None = None
-    on_conflict: str | None = None
+    on_conflict: Conflict | None = None
     concurrency_key: str | None = None
     concurrency_limit: int | None = None
     concurrency_strict: bool | None = None
@@ -128,7 +128,7 @@ JOB_OPTIONS = (
     - TASK_OPTIONS
 )
 ANY_OPTION = TASK_OPTIONS | JOB_OPTIONS
-BACKEND_OPTIONS = (ANY_OPTION | {"database", "tasks", TASK_MODULES}) - {"aliases", "unique_key"}  # keys of OPTIONS
+BACKEND_OPTIONS = (ANY_OPTION | {"database", "tasks", TASK_MODULES}) - {"aliases"} - OF_CALLS  # keys of OPTIONS
 
 
 def job_options(**options: Any) -> Callable[[T], T]:
@@ -206,7 +206,8 @@ def check_names(given: Mapping[str, Any], kind: type[Exception] = InvalidJob) ->
 
 def check_options(given: Mapping[str, Any]) -> None:
     """Raise InvalidJob where a value cannot be that of an option; which keys there are is not known before the task."""
-    known = {name: value for name, value in given.items() if not name.endswith("_by")}
+    Unique.of("unique", given.get("unique"))
+    known = {name: value for name, value in given.items() if not name.endswith("_by") and name != "unique"}
     made = tasks.make(lambda: None, name="any", **known)
     _ = made.discard_on.classes
 

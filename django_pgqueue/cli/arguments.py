@@ -1,6 +1,7 @@
 """Options of the commands: their values, the job that they enqueue, the database."""
 
 import argparse
+import dataclasses
 import datetime as dt
 import json
 import logging
@@ -26,10 +27,10 @@ from django_pgqueue.insights.overview import QueueLine
 from django_pgqueue.jobs.actions import PRIORITY, QUEUE, Action
 from django_pgqueue.jobs.handle import JobHandle
 from django_pgqueue.jobs.search import Source
-from django_pgqueue.options import OF_JOBS
+from django_pgqueue.options import OF_JOBS, Options
 from django_pgqueue.rates import SHAPE, UNITS
 from django_pgqueue.retry_policy import reconnect_delay
-from django_pgqueue.states import DEAD, LONGEST_DELAY, SUCCEEDED, OnConflict, Reason, Scope, Status
+from django_pgqueue.states import DEAD, LONGEST_DELAY, SUCCEEDED, OnConflict, Reason, Status
 from django_pgqueue.stored_values import aware
 from django_pgqueue.tasks import enqueue_one
 
@@ -198,8 +199,8 @@ def add_enqueue(parser: argparse.ArgumentParser) -> None:
     due.add_argument("--delay", type=duration, dest="run_at", metavar="DURATION", help="the same, from now: 15m, 2h")
     parser.add_argument("--expires", type=duration, metavar="DURATION", help="not started later after it is due")
     parser.add_argument("--unique-key", metavar="KEY", help="of live jobs with this key there is one")
-    parser.add_argument("--unique-scope", choices=[Scope.LIVE.value, Scope.START.value], help="how long it is held")
-    parser.add_argument("--unique-for", type=duration, metavar="DURATION", help="for so long after success too")
+    parser.add_argument("--unique-until", choices=["end", "start"], help="the key is held until the job does")
+    parser.add_argument("--unique-hold", type=duration, metavar="DURATION", help="and for that time after success")
     parser.add_argument("--on-conflict", choices=[one.value for one in OnConflict], help="with the one that has it")
     parser.add_argument("--concurrency-key", metavar="KEY", help="of jobs with this key few run at once")
     parser.add_argument("--concurrency-limit", type=int, metavar="N", help="how many; 1 to 1000")
@@ -282,10 +283,20 @@ def enqueue_from(options: dict[str, Any]) -> JobHandle:
     """Enqueue the job; raise CommandError where there is no such task, or what it was given cannot be."""
     wanted: Any = {name: options[name] for name in OF_JOBS & options.keys() if options[name] is not None}
     try:
-        task = registry.get(options["name"]).using(**wanted)
-        return enqueue_one(task, tuple(options["job_args"]), options["job_kwargs"])
+        task = registry.get(options["name"])
+        wanted |= _rules_from(task.options, options)
+        return enqueue_one(task.using(**wanted), tuple(options["job_args"]), options["job_kwargs"])
     except PgQueueError as error:
         raise CommandError(str(error)) from error
+
+
+def _rules_from(declared: Options, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the task says of its keys, changed by the arguments that were given."""
+    of_unique = {"until": options["unique_until"], "hold": options["unique_hold"]}
+    unique = {name: value for name, value in of_unique.items() if value is not None}
+    if unique and declared.unique is None and options["unique_key"] is None:
+        raise CommandError("The job has no unique key. Give it one by --unique-key.")
+    return {"unique": dataclasses.replace(declared.uniqueness, **unique)} if unique else {}
 
 
 # Database

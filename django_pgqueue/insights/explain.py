@@ -18,7 +18,7 @@ from django_pgqueue.insights.history import entries_of, lines, timeline
 from django_pgqueue.insights.position import WorkerSummary, obstacles, slots, turn, unknown, worker_ref
 from django_pgqueue.jobs.redaction import scrub_json, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, Job, SucceededJob, Worker
-from django_pgqueue.states import MAX_LOST, NEVER, EntryKind, Reason, Scope, Status
+from django_pgqueue.states import MAX_LOST, NEVER, EntryKind, Reason, Status, UniqueUntil
 from django_pgqueue.stored_values import aware
 
 # Columns that are told in other words, or tell people nothing.
@@ -213,7 +213,7 @@ def _dead(one: DeadJob, alias: str) -> Iterator[Sentence]:
 def holder_of(key: str | None, alias: str) -> int | None:
     if key is None:
         return None
-    jobs = Job.objects.using(alias).filter(unique_key=key, unique_scope__in=[Scope.LIVE, Scope.START])
+    jobs = Job.objects.using(alias).filter(unique_key=key, unique_until__in=[UniqueUntil.END, UniqueUntil.START])
     holder: int | None = jobs.values_list("pk", flat=True).first()
     return holder
 

@@ -232,13 +232,13 @@ def _parameters_with_keys(
 
 
 def _parameters_of_keys(task: TaskDefinition) -> dict[str, Any]:
-    options = task.options
+    options, unique = task.options, task.options.uniqueness
     return {
         "expires_at": options.expires_at,
         "expires_seconds": options.expires_seconds,
-        "unique_scope": options.unique_scope,
-        "unique_for_seconds": options.unique_for_seconds,
-        "on_conflict": options.on_conflict,
+        "unique_until": unique.until,
+        "unique_hold_seconds": unique.hold_seconds,
+        "on_conflict": options.conflict,
         "tasks": [task.name, *task.aliases],
         "concurrency_limit": options.concurrency_limit,
         "concurrency_strict": options.concurrency_strict,

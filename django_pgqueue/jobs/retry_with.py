@@ -77,8 +77,8 @@ def retry_with(
         "concurrency_key": keys.concurrency,
         "concurrency_limit": task.options.concurrency_limit,
         "fair_key": keys.fair,
-        "unique_scope": task.options.unique_scope,
-        "unique_for_seconds": task.options.unique_for_seconds,
+        "unique_until": task.options.uniqueness.until,
+        "unique_hold_seconds": task.options.uniqueness.hold_seconds,
     }
     rows = caller.rows(statement("retry_with"), parameters)
     if not rows:

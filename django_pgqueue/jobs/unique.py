@@ -72,7 +72,7 @@ def insert(database: Database, calls: Sequence[KeyedCall]) -> InsertResult:
     keys = sorted({str(calls[position].keys.unique) for position in insertion.left})
     raise PgQueueError(
         f"Jobs with the unique keys {keys[:3]} came and went {MOST_MEETINGS} times while this one was being enqueued. "
-        "Try again, or use unique_for."
+        "Try again, or give its key a hold."
     )
 
 

@@ -100,7 +100,7 @@ class Migration(QueueMigration):
                 ("args", models.JSONField(db_default=EMPTY_LIST)),
                 ("kwargs", models.JSONField(db_default=EMPTY_OBJECT)),
                 ("unique_key", models.TextField(null=True)),
-                ("unique_scope", models.TextField(null=True)),
+                ("unique_until", models.TextField(null=True)),
                 ("concurrency_key", models.TextField(null=True)),
                 ("fair_key", models.TextField(null=True)),
                 ("killed_by", models.TextField(null=True)),
@@ -112,7 +112,7 @@ class Migration(QueueMigration):
                     models.BooleanField(db_default=False, help_text="Keeps its slot while it backs off."),
                 ),
                 (
-                    "unique_for_seconds",
+                    "unique_hold_seconds",
                     models.IntegerField(db_default=0, help_text="Seconds for which the key is held after success."),
                 ),
                 (
@@ -170,7 +170,7 @@ class Migration(QueueMigration):
                         condition=models.Q(fair_key__isnull=False, status__in=["queued", "limited"]),
                     ),
                     models.Index(
-                        fields=["id"], name="pgqueue_jobs_started", condition=models.Q(unique_scope="started")
+                        fields=["id"], name="pgqueue_jobs_started", condition=models.Q(unique_until="started")
                     ),
                     models.Index(
                         fields=["expires_at"], name="pgqueue_jobs_expiry", condition=models.Q(expires_at__isnull=False)
@@ -180,7 +180,7 @@ class Migration(QueueMigration):
                     models.UniqueConstraint(
                         fields=["unique_key"],
                         name="pgqueue_jobs_unique",
-                        condition=models.Q(unique_scope__in=["live", "start"]),
+                        condition=models.Q(unique_until__in=["end", "start"]),
                     ),
                     models.UniqueConstraint(
                         fields=["concurrency_key", "concurrency_slot"],
@@ -229,13 +229,13 @@ class Migration(QueueMigration):
                         name="pgqueue_jobs_instants",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(unique_key=None, unique_scope=None)
+                        condition=models.Q(unique_key=None, unique_until=None)
                         | models.Q(
                             unique_key__isnull=False,
-                            unique_scope__isnull=False,
-                            unique_scope__in=["live", "start", "started", "given_up"],
+                            unique_until__isnull=False,
+                            unique_until__in=["end", "start", "started", "given_up"],
                         ),
-                        name="pgqueue_jobs_unique_scope",
+                        name="pgqueue_jobs_unique_until",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(concurrency_key=None, concurrency_slot=None)
@@ -304,7 +304,7 @@ class Migration(QueueMigration):
                 ("args", models.JSONField(db_default=EMPTY_LIST)),
                 ("kwargs", models.JSONField(db_default=EMPTY_OBJECT)),
                 ("unique_key", models.TextField(null=True)),
-                ("unique_scope", models.TextField(null=True)),
+                ("unique_until", models.TextField(null=True)),
                 ("concurrency_key", models.TextField(null=True)),
                 ("fair_key", models.TextField(null=True)),
                 ("killed_by", models.TextField(null=True)),
@@ -316,7 +316,7 @@ class Migration(QueueMigration):
                     models.BooleanField(db_default=False, help_text="Keeps its slot while it backs off."),
                 ),
                 (
-                    "unique_for_seconds",
+                    "unique_hold_seconds",
                     models.IntegerField(db_default=0, help_text="Seconds for which the key is held after success."),
                 ),
                 (

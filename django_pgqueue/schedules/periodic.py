@@ -10,6 +10,7 @@ from django.conf import settings
 
 from django_pgqueue import registry
 from django_pgqueue.exceptions import ConfigurationError, InvalidSchedule
+from django_pgqueue.keys import as_json
 from django_pgqueue.options import TaskOptions
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.schedules.recurrence import Recurrence
@@ -155,7 +156,7 @@ def stored_options(task: TaskDefinition, options: Mapping[str, Any]) -> dict[str
     if forbidden := sorted(NOT_FOR_SCHEDULES & set(options)):
         raise InvalidSchedule(f"{', '.join(forbidden)} cannot be given to a schedule, which decides about it itself.")
     task.using(**options)
-    stored = {key: seconds_of(value) for key, value in options.items()}
+    stored = {key: as_json(value) for key, value in options.items()}
     try:
         return dict(json.loads(json.dumps(stored, allow_nan=False)))
     except (TypeError, ValueError) as error:

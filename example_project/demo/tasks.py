@@ -36,7 +36,7 @@ def write_invoice(customer: str, order_id: int) -> None:
 
 
 @periodic(every=dt.timedelta(minutes=4), name="rebuild the search index")
-@task(queue="search", unique_key="search index", max_attempts=2)
+@task(queue="search", unique=(), max_attempts=2)
 def rebuild_search() -> None:
     """Index all products, and tell how far it is; one at a time is enough."""
     pages = 600

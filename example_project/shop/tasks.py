@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from django.template.loader import render_to_string
 from PIL import Image, ImageOps
 
-from django_pgqueue import Discard, periodic, task
+from django_pgqueue import Discard, Unique, periodic, task
 from shop.models import Order, Photo, Product
 
 THUMBNAIL_PIXELS = 480
@@ -78,7 +78,7 @@ def tell_courier(order_id: int) -> None:
     Order.objects.filter(pk=order_id).update(courier_told_at=Now())
 
 
-@task(queue="photos", max_attempts=3, unique_by="photo_id", unique_scope="start")
+@task(queue="photos", max_attempts=3, unique=Unique("photo_id", until="start"))
 def make_thumbnail(photo_id: int) -> None:
     """Write a small copy of a photo.
 

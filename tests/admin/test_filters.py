@@ -8,6 +8,7 @@ from django.test import RequestFactory
 from django.utils.http import urlencode
 
 import tests.app.tasks as app
+from django_pgqueue import Unique
 from django_pgqueue.admin.job_tables import JobsAdmin
 from django_pgqueue.jobs.search import Filter, Source, pages
 from django_pgqueue.models import Job, SucceededJob
@@ -187,7 +188,7 @@ def test_arguments_that_are_not_shown_are_not_found(viewer, three, url, task, ar
 
 def test_unique_keys_are_searched(viewer):
     live = app.record.using(unique_key="receipt:7").enqueue().id
-    parked = dead(unique_key="receipt:7", unique_scope="live")
+    parked = dead(unique_key="receipt:7", unique_until="end")
     assert ids(viewer, JOBS, q="key:receipt:7") == [live]
     assert ids(viewer, DEAD, q="key: receipt:7") == [parked]
     Job.objects.update(status="reserved")
@@ -196,9 +197,9 @@ def test_unique_keys_are_searched(viewer):
 
 
 def test_job_that_has_started_and_given_up_its_key_is_not_acted_on_as_its_holder(viewer):
-    started = app.record.using(unique_key="receipt:7", unique_scope="start").enqueue().id
-    Job.objects.filter(pk=started).update(status="running", unique_scope="started", lease_token=1, worker_id=1)
-    holder = app.record.using(unique_key="receipt:7", unique_scope="start").enqueue().id
+    started = app.record.using(unique_key="receipt:7", unique=Unique(until="start")).enqueue().id
+    Job.objects.filter(pk=started).update(status="running", unique_until="started", lease_token=1, worker_id=1)
+    holder = app.record.using(unique_key="receipt:7", unique=Unique(until="start")).enqueue().id
     cl = listed(viewer, f"{JOBS}?q=key:receipt:7")
     chosen = cl.model_admin.chosen(RequestFactory().get(f"{JOBS}?q=key:receipt:7"))
     assert [job.pk for job in cl.result_list] == [holder]

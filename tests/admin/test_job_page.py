@@ -138,7 +138,7 @@ def test_arguments_are_exact_and_without_secrets(viewer):
     big, text = 12345678901234567890123, "naïve ✓ مرحبا"
     job_id = app.log_in.enqueue(text, password="open-sesame").id
     Job.objects.filter(pk=job_id).update(
-        metadata={"n": big}, unique_key="of open-sesame", unique_scope="live", fair_key="of open-sesame"
+        metadata={"n": big}, unique_key="of open-sesame", unique_until="end", fair_key="of open-sesame"
     )
     html = page(viewer, job_id)
     assert text in html
@@ -276,7 +276,7 @@ def test_whatever_a_job_holds_is_shown_as_text(viewer, evil):
         "args": [evil, {name: evil}],
         "kwargs": {name: evil},
     }
-    keys = {"unique_key": name, "unique_scope": "live", "concurrency_key": name, "concurrency_limit": 1}
+    keys = {"unique_key": name, "unique_until": "end", "concurrency_key": name, "concurrency_limit": 1}
     worker = Worker.objects.create(
         supervisor_id=1, lease_until=timezone.now() + HOUR, pid=7, concurrency=1, host=name, version="1", queues=[name]
     )
@@ -287,7 +287,7 @@ def test_whatever_a_job_holds_is_shown_as_text(viewer, evil):
     ).pk  # fmt: skip
     waiting = Job.objects.create(**common, **keys | {"unique_key": f"{name}2"}, status="limited").pk
     queues.pause(name, by=evil, reason=evil)
-    parked = dead(**common, unique_key=name, unique_scope="live", killed_by=evil)
+    parked = dead(**common, unique_key=name, unique_until="end", killed_by=evil)
     for job_id, table in ((live, "job"), (run, "job"), (waiting, "job"), (parked, "deadjob")):
         html = page(viewer, job_id, table)
         must_be_text(html, evil)

@@ -25,13 +25,13 @@ def test_list_shows_jobs_in_words(viewer):
 def test_markup_in_a_job_is_shown_as_text(viewer, staff):
     evil = "<script>alert(1)</script>"
     job_id = app.record.using(queue=evil, metadata={evil: evil}).enqueue(evil).id
-    everywhere = {"queue": evil, "task": evil, "unique_key": evil, "unique_scope": "live", "killed_by": evil}
+    everywhere = {"queue": evil, "task": evil, "unique_key": evil, "unique_until": "end", "killed_by": evil}
     dead_id = dead(
         errors=[{"error": evil, "message": evil, "traceback": evil, "worker": evil, "at": evil}], **everywhere
     )
     Job.objects.filter(pk=job_id).update(
         unique_key=evil,
-        unique_scope="live",
+        unique_until="end",
         concurrency_key=evil,
         concurrency_limit=1,
         concurrency_slot=1,

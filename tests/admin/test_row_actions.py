@@ -156,11 +156,11 @@ def test_reasons_for_skipping_are_said_in_the_language_of_the_user():
 
 def test_dead_job_whose_unique_key_is_held_stays_dead(staff):
     blocked, free, doubled = (
-        dead(unique_key="k", unique_scope="live"),
-        dead(unique_key="free", unique_scope="live"),
+        dead(unique_key="k", unique_until="end"),
+        dead(unique_key="free", unique_until="end"),
         dead(),
     )
-    Job.objects.create(task="t", unique_key="k", unique_scope="live")
+    Job.objects.create(task="t", unique_key="k", unique_until="end")
     Job.objects.create(pk=doubled, task="t")
     response = confirm(staff, f"{DEAD}retry/", blocked, free, doubled, 10**12)
     assert sorted(messages_of(response)) == [

@@ -94,7 +94,7 @@ def give_back_numbered():
     return {1: "one"}
 
 
-@job_options(unique_by="key")
+@job_options(unique="key")
 @task
 def once(key: str) -> str:
     return key

@@ -7,7 +7,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone, translation
 
-from django_pgqueue import Discard, Retry, Snooze, current_job, task
+from django_pgqueue import Discard, Retry, Snooze, Unique, current_job, task
 from tests.app.models import Mark
 
 
@@ -148,7 +148,7 @@ def pay(card: str, amount: int) -> None:
     pass
 
 
-@task(unique_key="beside", unique_scope="start", backoff=60)
+@task(unique=Unique((), until="start"), backoff=60)
 def fail_beside_another() -> None:
     if Mark.objects.exists():
         return
@@ -159,7 +159,7 @@ def fail_beside_another() -> None:
 
 @task
 def enqueue_once_an_hour(label: str) -> None:
-    note.using(unique_key="k", unique_for=dt.timedelta(hours=1)).enqueue(label)
+    note.using(unique_key="k", unique=Unique(hold=dt.timedelta(hours=1))).enqueue(label)
 
 
 @task

@@ -49,7 +49,7 @@ def test_options_above_task_are_those_of_the_native_task(own_registry):
         sensitive=["card"],
         timeout=60,
         lease=dt.timedelta(minutes=5),
-        unique_by=lambda: "key",
+        unique=lambda: "key",
         keep=False,
     )(task(function))
     native = registry.get("old.name")
@@ -62,7 +62,7 @@ def test_options_above_task_are_those_of_the_native_task(own_registry):
         native.sensitive,
         native.options.keep,
     ) == (9, 4, True, {"card"}, False)
-    assert native.keys((), {}).unique == "key"
+    assert native.keys((), {}).unique == "old.name:key"
 
 
 @pytest.mark.skipif(django.VERSION[:2] == (6, 0), reason=NOT_DJANGO_60)
@@ -90,7 +90,7 @@ def of_an_order(order: int) -> None: ...
 
 
 def test_settings_have_options_for_a_single_task(own_registry, alias_with):
-    alias_with(max_attempts=5, timeout=60, tasks={FUNCTION: {"max_attempts": 7, "timeout": 9, "unique_by": ["order"]}})
+    alias_with(max_attempts=5, timeout=60, tasks={FUNCTION: {"max_attempts": 7, "timeout": 9, "unique": ["order"]}})
     native = job_options(timeout=90)(task(backend="patient")(of_an_order)).native
     assert (native.options.max_attempts, native.options.timeout) == (7, 90)
     assert native.keys((3,), {}).unique == f"{FUNCTION}:order=3"
@@ -114,7 +114,7 @@ def test_settings_name_exceptions_after_which_tasks_of_others_are_not_tried_agai
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"unique_by": ["no_argument"]}, "unique_by is a function, or names of arguments, of which there are order"),
+        ({"unique": ["no_argument"]}, "unique is a function, or names of arguments, of which there are order"),
         ({"max_attempt": 5}, "There is no option max_attempt"),
         ({"max_attempts": 0}, "max_attempts is a whole number"),
     ],
@@ -140,7 +140,7 @@ def test_wrong_option_of_a_single_task_is_named_with_its_place(own_registry, ali
         {"discard_on": [KeyboardInterrupt]},
         {"discard_on": 5},
         {"sensitive": "card"},
-        {"unique_by": ["no_argument"]},
+        {"unique": ["no_argument"]},
         {"keep": "no"},
     ],
     ids=str,

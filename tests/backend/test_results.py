@@ -8,6 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 
 import tests.app.contract as app
+from django_pgqueue import Unique
 from django_pgqueue.exceptions import JobExpired, JobFailed, JobKilled, JobLost, JobNotCommitted, UnknownTask
 from django_pgqueue.framework import TaskResultStatus, task_backends
 from django_pgqueue.jobs import ack, kill, retry, waiter
@@ -138,7 +139,7 @@ def test_killed_and_expired_jobs_have_failed(queue, backend):
 
 
 def test_reserved_without_history_is_a_success(queue, backend):
-    result = app.once.using(unique_for=600, keep=False).enqueue("a")
+    result = app.once.using(unique=Unique(hold=600), keep=False).enqueue("a")
     work(queue)
     assert (Job.objects.get().status, SucceededJob.objects.count()) == ("reserved", 0)
     result.refresh()

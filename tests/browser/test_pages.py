@@ -187,7 +187,7 @@ def evil(live_server) -> None:
     worker = Worker.objects.create(
         supervisor_id=1, lease_until=timezone.now() + dt.timedelta(1), pid=1, concurrency=1, host=MARKUP, version=MARKUP
     )
-    Job.objects.create(**said, unique_key=MARKUP, unique_scope="live", run_at=timezone.now(), status="limited")
+    Job.objects.create(**said, unique_key=MARKUP, unique_until="end", run_at=timezone.now(), status="limited")
     now = timezone.now()
     running = {"status": "running", "lease_token": 7, "worker_id": worker.pk, "started_at": now, "concurrency_slot": 1}
     Job.objects.create(**said, **running)

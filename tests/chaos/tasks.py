@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Iterator
 
-from django_pgqueue import Discard, Snooze, current_job, periodic, task
+from django_pgqueue import Discard, Snooze, Unique, current_job, periodic, task
 from tests.chaos.marks import DISCARD, END, LATER, RAISE, START, mark, note, now
 from tests.chaos.models import Document, Effect
 
@@ -110,7 +110,7 @@ def _seconds_of_search() -> float:
 # With notes
 
 
-@task(queue="search", unique_by="key", unique_scope="start", concurrency_by="key", max_attempts=50, backoff=0.2)
+@task(queue="search", unique=Unique("key", until="start"), concurrency_by="key", max_attempts=50, backoff=0.2)
 def refresh(key: int) -> None:
     """Read a document, and be slow to do something about it."""
     began_at = now()
@@ -119,7 +119,7 @@ def refresh(key: int) -> None:
     note("saw", key, version, began_at)
 
 
-@task(queue="reminders", unique_by="key", max_attempts=50, backoff=0.2)
+@task(queue="reminders", unique="key", max_attempts=50, backoff=0.2)
 def remind(key: int) -> None:
     note("reminded", current_job().id)
 
@@ -143,10 +143,10 @@ def key_from_elsewhere() -> str:
 
 
 @periodic(name="broken: raises", every=dt.timedelta(seconds=1))
-@task(queue="ticks", unique_by=no_key)
+@task(queue="ticks", unique=no_key)
 def never() -> None: ...
 
 
 @periodic(name="broken: unreachable", every=dt.timedelta(seconds=1))
-@task(queue="ticks", unique_by=key_from_elsewhere)
+@task(queue="ticks", unique=key_from_elsewhere)
 def never_either() -> None: ...

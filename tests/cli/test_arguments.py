@@ -45,12 +45,12 @@ def test_enqueue_takes_arguments_by_name_and_a_time_in_the_zone_of_the_settings(
 
 
 def test_enqueue_prints_the_id_of_the_conflict_and_says_so():
-    words = ("enqueue", "tests.app.tasks.noop", "--unique-key", "k", "--unique-for", "1h", "--expires", "1d")
+    words = ("enqueue", "tests.app.tasks.noop", "--unique-key", "k", "--unique-hold", "1h", "--expires", "1d")
     first, errors = jobs(*words), io.StringIO()
     assert jobs(*words, stderr=errors) == first
     assert errors.getvalue() == "This job had the unique key already.\n"
     job = Job.objects.get()
-    assert (job.unique_key, job.unique_for_seconds) == ("k", 3600)
+    assert (job.unique_key, job.unique_hold_seconds) == ("k", 3600)
 
 
 def test_enqueue_takes_concurrency_and_fair_keys():

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tests.app.tasks as app
+from django_pgqueue import Unique
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import ECHO, KILLS, LIMITS, limits_in, queue_payload, queues_in
 from django_pgqueue.jobs import ack, kill
@@ -62,10 +63,10 @@ def reap_two(queue, sql):
 
 
 def supersede_two(queue, sql):
-    ids = [app.noop.using(unique_key=f"key {n}", unique_scope="start").enqueue().id for n in range(2)]
+    ids = [app.noop.using(unique_key=f"key {n}", unique=Unique(until="start")).enqueue().id for n in range(2)]
     jobs = claim(queue, "default", limit=2, worker_id=1)
     for n in range(2):
-        app.noop.using(unique_key=f"key {n}", unique_scope="start").enqueue()
+        app.noop.using(unique_key=f"key {n}", unique=Unique(until="start")).enqueue()
     sql("UPDATE pgqueue_jobs SET has_waiters = id = %s", ids[0])
     ack.write(queue, [Outcome(job, Fate.RETRIED, error={"error": "x"}) for job in jobs])
     supersede(queue)

@@ -68,7 +68,7 @@ def test_running_job_tells_of_its_worker_and_its_lease(worker, queue):
 
 
 def test_held_job_says_what_it_holds_until_when():
-    reserved = Job.objects.create(task="x", status="reserved", unique_key="k", unique_scope="live").pk
+    reserved = Job.objects.create(task="x", status="reserved", unique_key="k", unique_until="end").pk
     assert "Only its unique key 'k' is held, until" in told(reserved)
     assert kinds(reserved) == ["enqueued", "ended"]
 
@@ -131,7 +131,7 @@ def test_times_stand_in_their_order_and_what_workers_alone_need_is_left_out(queu
         "lost": 0,
         "snoozes": 0,
         "timeout_seconds": 60,
-        "unique_for_seconds": 0,
+        "unique_hold_seconds": 0,
         "unique_key": "k",
-        "unique_scope": "live",
+        "unique_until": "end",
     }

@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.translation import override
 
 import tests.app.tasks as app
-from django_pgqueue import jobs
+from django_pgqueue import Unique, jobs
 from django_pgqueue.backend.results import errors_of, worker_ids
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.insights.explain import find, why
@@ -103,9 +103,9 @@ def unknown(queue) -> int:
 
 
 def superseded(queue) -> int:
-    job_id = app.noop.using(unique_key="u", unique_scope="start").enqueue().id
+    job_id = app.noop.using(unique_key="u", unique=Unique(until="start")).enqueue().id
     found = claimed(queue, job_id)
-    assert app.noop.using(unique_key="u", unique_scope="start").enqueue().created
+    assert app.noop.using(unique_key="u", unique=Unique(until="start")).enqueue().created
     write(queue, Outcome(found, Fate.RELEASED))
     assert reacquire_keys(queue).superseded
     return job_id

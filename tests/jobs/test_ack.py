@@ -9,6 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
+from django_pgqueue import Unique
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.flow import concurrency
 from django_pgqueue.jobs import ack
@@ -279,10 +280,10 @@ ENDS = {
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("task", [app.noop, app.unkept], ids=["kept", "unkept"])
-@pytest.mark.parametrize("unique_for", [None, 60], ids=["", "reserved"])
-def test_receipt_names_the_awaited_jobs(queue, sql, end, task, unique_for):
+@pytest.mark.parametrize("hold", [None, 60], ids=["", "reserved"])
+def test_receipt_names_the_awaited_jobs(queue, sql, end, task, hold):
     for key in "abc":
-        task.using(unique_key=key, unique_for=unique_for).enqueue()
+        task.using(unique_key=key, unique=Unique(hold=hold)).enqueue()
     jobs = claim(queue, "default", limit=3, worker_id=1)
     sql("UPDATE pgqueue_jobs SET has_waiters = true WHERE id = %s", jobs[1].id)
     receipt = write(queue, *(replace(ENDS[end], job=job) for job in jobs))
@@ -311,10 +312,10 @@ def test_job_that_its_own_transaction_has_removed_is_announced_too(queue, sql, c
 
 
 @pytest.mark.parametrize("fate", [Fate.SUCCEEDED, Fate.REPEATED])
-@pytest.mark.parametrize("unique_for", [None, 60], ids=["", "reserved"])
-def test_result_that_was_left_out_is_another_thing_than_none(queue, sql, fate, unique_for):
+@pytest.mark.parametrize("hold", [None, 60], ids=["", "reserved"])
+def test_result_that_was_left_out_is_another_thing_than_none(queue, sql, fate, hold):
     for key in "abc":
-        app.noop.using(unique_key=key, unique_for=unique_for).enqueue()
+        app.noop.using(unique_key=key, unique=Unique(hold=hold)).enqueue()
     jobs = claim(queue, "default", limit=3, worker_id=1)
     write(queue, *(Outcome(job, fate, result=result) for job, result in zip(jobs, (None, "null", "5"), strict=True)))
     kept = sql("SELECT result::text FROM pgqueue_succeeded_jobs ORDER BY id")
@@ -327,8 +328,9 @@ def repeat(queue, job, delay=0.0, **values) -> Receipt:
 
 def test_next_job_has_all_of_the_first_but_its_id_and_its_past(queue, sql):
     task = app.record.using(
-        priority=7, max_attempts=4, timeout=60, lease=90, metadata={"a": 1}, expires=600, unique_key="u", unique_for=5,
-        concurrency_key="c", concurrency_limit=3, concurrency_strict=True, fair_key="f", keep=HOUR,
+        priority=7, max_attempts=4, timeout=60, lease=90, metadata={"a": 1}, expires=600,
+        unique_key="u", unique=Unique(hold=5), concurrency_key="c", concurrency_limit=3, concurrency_strict=True,
+        fair_key="f", keep=HOUR,
     )  # fmt: skip
     first = task.enqueue("x").id
     sql("UPDATE pgqueue_jobs SET status = 'queued', concurrency_slot = 1")
@@ -341,7 +343,7 @@ def test_next_job_has_all_of_the_first_but_its_id_and_its_past(queue, sql):
     assert (job.task, job.args, job.queue, job.priority, job.max_attempts) == (app.record.name, ["x"], "default", 7, 4)
     assert (job.timeout_seconds, job.lease_seconds, job.metadata, job.keep) == (60, 90, {"a": 1}, True)
     assert (job.keep_seconds, succeeded.prune_at - succeeded.succeeded_at) == (3600, HOUR)
-    assert (job.unique_key, job.unique_scope, job.unique_for_seconds) == ("u", "live", 5)
+    assert (job.unique_key, job.unique_until, job.unique_hold_seconds) == ("u", "end", 5)
     assert (job.concurrency_key, job.concurrency_limit, job.concurrency_strict, job.fair_key) == ("c", 3, True, "f")
     assert 59 <= (job.run_at - succeeded.succeeded_at).total_seconds() <= 61
     assert job.expires_at - job.run_at == dt.timedelta(seconds=600)
@@ -376,14 +378,14 @@ def test_next_job_runs_at_the_time_it_was_given(queue):
     assert Job.objects.get().run_at == at
 
 
-@pytest.mark.parametrize("scope", ["live", "start"])
+@pytest.mark.parametrize("scope", ["end", "start"])
 def test_unique_key_goes_on_to_the_next_job(queue, scope):
-    task = app.record.using(unique_key="u", unique_scope=scope)
+    task = app.record.using(unique_key="u", unique=Unique(until=scope))
     task.enqueue("x")
     job = claim_one(queue)
     repeat(queue, job)
     held = Job.objects.get()
-    assert held.unique_scope == {"live": "live", "start": "started"}[scope]  # one given up is taken back, as by a retry
+    assert held.unique_until == {"end": "end", "start": "started"}[scope]  # one given up is taken back, as by a retry
     assert task.enqueue("y").created == (scope == "start")
 
 

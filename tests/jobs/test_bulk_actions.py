@@ -219,8 +219,8 @@ def test_job_that_the_live_table_would_refuse_stays_dead_and_the_others_go(dead,
 
 def test_job_whose_unique_key_is_held_stays_dead_and_says_so(dead, sql):
     held, free = dead(2)
-    sql("UPDATE pgqueue_dead_jobs SET unique_key = 'k', unique_scope = 'live' WHERE id = %s", held)
-    sql("INSERT INTO pgqueue_jobs (task, unique_key, unique_scope) VALUES ('x', 'k', 'live')")
+    sql("UPDATE pgqueue_dead_jobs SET unique_key = 'k', unique_until = 'end' WHERE id = %s", held)
+    sql("INSERT INTO pgqueue_jobs (task, unique_key, unique_until) VALUES ('x', 'k', 'end')")
     tally = retry_all()
     assert (tally.done, tally.examples) == ({"retried": 1}, {SkipReason.KEY_HELD: [held]})
     assert Job.objects.filter(pk=free).exists()

@@ -87,8 +87,8 @@ def test_retried_job_keeps_id_arguments_options_and_history(queue):
 
 def test_retry_leaves_a_job_dead_whose_unique_key_is_taken(queue, sql):
     first, second = died(queue, 2)
-    sql("UPDATE pgqueue_dead_jobs SET unique_key = 'k', unique_scope = 'live'")
-    sql("INSERT INTO pgqueue_jobs (task, unique_key, unique_scope) VALUES ('x', 'k', 'live')")
+    sql("UPDATE pgqueue_dead_jobs SET unique_key = 'k', unique_until = 'end'")
+    sql("INSERT INTO pgqueue_jobs (task, unique_key, unique_until) VALUES ('x', 'k', 'end')")
     assert retry([first, second], by="eve").ids == []
     sql("DELETE FROM pgqueue_jobs")
     assert len(retry([first, second], by="eve").ids) == 1
@@ -98,7 +98,7 @@ def test_retry_leaves_a_job_dead_whose_unique_key_is_taken(queue, sql):
 def test_retry_says_who_has_the_key_and_the_history_who_wanted_it(queue, sql):
     ids = died(queue, 3)
     for job_id, key in zip(ids, ["a", "b", "b"], strict=True):
-        sql("UPDATE pgqueue_dead_jobs SET unique_key = %s, unique_scope = 'live' WHERE id = %s", key, job_id)
+        sql("UPDATE pgqueue_dead_jobs SET unique_key = %s, unique_until = 'end' WHERE id = %s", key, job_id)
     holder = app.record.using(unique_key="a").enqueue("new").id
     cause = DeadJob.objects.get(pk=ids[0]).cause
     assert retry(ids, by="eve") == ([ids[1]], {ids[0]: holder, ids[2]: ids[1]})

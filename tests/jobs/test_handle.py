@@ -9,7 +9,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue import jobs
+from django_pgqueue import Unique, jobs
 from django_pgqueue.exceptions import InvalidJob, JobFailed, JobNotCommitted, JobNotFinished, ResultNotKept, UnknownJob
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
@@ -52,7 +52,7 @@ def test_job_that_is_dead_tells_why_and_no_secrets(queue):
 
 @pytest.mark.parametrize(("task", "result"), [(app.unkept, "5"), (app.noop, None)], ids=["unkept", "left out"])
 def test_job_that_has_finished_without_a_result_says_so(queue, task, result):
-    handle = task.using(unique_key="u", unique_for=600).enqueue()
+    handle = task.using(unique_key="u", unique=Unique(hold=600)).enqueue()
     end(queue, result=result)
     for way in ways(handle):
         with pytest.raises(ResultNotKept, match="has succeeded, and its result is not kept"):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import jobs
+from django_pgqueue import Unique, jobs
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import UnknownJob
@@ -67,7 +67,7 @@ def test_dead_job_has_its_reason_and_history(queue):
 
 
 def test_what_is_kept_of_a_job_goes_before_its_reserved(queue):
-    app.noop.using(unique_key="u", unique_for=600).enqueue()
+    app.noop.using(unique_key="u", unique=Unique(hold=600)).enqueue()
     job = end(queue, Fate.SUCCEEDED, result="5")
     assert Job.objects.get().status == "reserved"
     state = find(CallerConnection(), job.id)
@@ -75,7 +75,7 @@ def test_what_is_kept_of_a_job_goes_before_its_reserved(queue):
 
 
 def test_reserved_alone_is_a_job_that_has_finished(queue):
-    app.unkept.using(unique_key="u", unique_for=600).enqueue()
+    app.unkept.using(unique_key="u", unique=Unique(hold=600)).enqueue()
     state = find(CallerConnection(), end(queue, Fate.SUCCEEDED, result="5").id)
     assert (state.status, state.succeeded, state.keeps_result) == ("reserved", True, False)
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import registry, tasks
+from django_pgqueue import Unique, registry, tasks
 from django_pgqueue.backend.results import errors_of
 from django_pgqueue.exceptions import InvalidArguments, InvalidJob
 from django_pgqueue.insights.history import title_of
@@ -30,7 +30,7 @@ def again(job_id, task=app.record, args=("new",), kwargs=None, form="f", **value
 
 def test_new_job_is_like_the_dead_one_and_both_know_of_each_other():
     task = app.record.using(
-        timeout=60, max_attempts=4, lease=90, keep=3600, metadata={"order": 17}, unique_key="u", unique_for=60,
+        timeout=60, max_attempts=4, lease=90, keep=3600, metadata={"order": 17}, unique_key="u", unique=Unique(hold=60),
         fair_key="f", expires=60,
     )  # fmt: skip
     old = dead(task, "x", errors=[{"kind": "failed", "error": "ValueError", "attempt": 4, "worker_id": 1}])
@@ -40,8 +40,8 @@ def test_new_job_is_like_the_dead_one_and_both_know_of_each_other():
     assert new.pk != old
     assert (new.args, new.queue, new.priority, new.parent_id, new.status) == (["new"], "bulk", 7, old, "queued")
     for column in (
-        "timeout_seconds", "lease_seconds", "max_attempts", "keep", "keep_seconds", "unique_key", "unique_scope",
-        "unique_for_seconds", "fair_key", "metadata", "backend",
+        "timeout_seconds", "lease_seconds", "max_attempts", "keep", "keep_seconds", "unique_key", "unique_until",
+        "unique_hold_seconds", "fair_key", "metadata", "backend",
     ):  # fmt: skip
         assert getattr(new, column) == getattr(gone, column), column
     assert (new.attempts, new.expires_at) == (0, None)
@@ -67,7 +67,7 @@ def made(**options) -> tasks.Task:
 
 
 def test_keys_that_the_task_computes_are_computed_anew():
-    task = made(unique_by="user", concurrency_by=lambda user, password: user[0], fair_by=lambda user, password: None)
+    task = made(unique="user", concurrency_by=lambda user, password: user[0], fair_by=lambda user, password: None)
     old = Keys('tests.made:user="ann"', "a", "given")
     assert task.keys(("ann", "x"), {}) == Keys(old.unique, "a", None)
     assert keys_of(task, old, (("ann", "x"), {}), (("bob", "x"), {})) == Keys('tests.made:user="bob"', "b", "given")
@@ -81,14 +81,14 @@ def test_keys_that_the_task_computes_are_computed_anew():
     [
         ({}, {"unique": "u", "concurrency": "c", "fair": "f"}),
         ({"unique_key": "u", "concurrency_key": "c", "fair_key": "f"}, {}),
-        ({"unique_key": "u", "unique_scope": "start"}, {"unique": "v"}),
+        ({"unique_key": "u", "unique": Unique(until="start")}, {"unique": "v"}),
     ],
 )
 def test_keys_come_and_go_with_the_arguments(before, after):
     keys = Keys(**after)
     new = Job.objects.get(pk=again(dead(app.record.using(**before)), keys=keys).id)
     assert Keys(new.unique_key, new.concurrency_key, new.fair_key) == keys
-    assert new.unique_scope == (before.get("unique_scope", "live") if keys.unique else None)
+    assert new.unique_until == (before.get("unique", Unique()).until if keys.unique else None)
     assert (new.concurrency_limit, new.status) == ((1, "limited") if keys.concurrency else (None, "queued"))
 
 

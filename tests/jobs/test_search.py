@@ -101,12 +101,12 @@ def test_what_may_not_be_seen_is_not_found_either(source, put, task, args, kwarg
 
 
 def test_filter_by_cause_and_by_unique_key(put, sql):
-    one = put(Source.DEAD, task="'a'", unique_key="'k'", unique_scope="'live'")
+    one = put(Source.DEAD, task="'a'", unique_key="'k'", unique_until="'end'")
     put(Source.DEAD, task="'b'")
     [(cause,)] = sql("SELECT cause FROM pgqueue_dead_jobs WHERE id = %s", one)
     assert found(Source.DEAD, cause=cause) == found(Source.DEAD, unique_key="k") == [one]
-    live = put(Source.LIVE, unique_key="'k'", unique_scope="'live'")
-    put(Source.LIVE, unique_key="'kk'", unique_scope="'live'")
+    live = put(Source.LIVE, unique_key="'k'", unique_until="'end'")
+    put(Source.LIVE, unique_key="'kk'", unique_until="'end'")
     assert found(Source.LIVE, unique_key="k") == [live]
 
 

@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 import tests.app.tasks as app
 from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.jobs.serialization import check_signature, deep_path, encode, encode_many, is_deep
-from django_pgqueue.states import Scope
+from django_pgqueue.states import UniqueUntil
 from django_pgqueue.stored_values import DEEPEST, may_not_be_deep
 
 
@@ -65,7 +65,7 @@ def test_value_that_only_looks_suspicious_is_stored(value, sql):
         (User.objects.none(), r"pass primary keys, as in list\(….values_list\('pk', flat=True\)\), and get the"),
         (User.objects, "pass primary keys"),
         (Path("/tmp/x"), r"pass its text, as str\(\) returns it"),
-        (Scope, "pass its key or text"),
+        (UniqueUntil, "pass its key or text"),
         (Plain.ONE, "pass its value"),
         (object(), "pass its key or text"),
     ],

@@ -15,7 +15,7 @@ from django.db import OperationalError, ProgrammingError, connection, transactio
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, queues
+from django_pgqueue import Unique, enqueue_many, queues
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.flow.concurrency import admit
 from django_pgqueue.jobs import ack, claim, kill, retry, run_now
@@ -49,9 +49,9 @@ def hours_ahead(job_id) -> int:
 
 @pytest.mark.django_db
 def test_key_of_a_call_is_stored_with_its_scope():
-    handle = app.noop.using(unique_key="daily", unique_for=60).enqueue()
+    handle = app.noop.using(unique_key="daily", unique=Unique(hold=60)).enqueue()
     job = Job.objects.get()
-    assert (handle.created, job.unique_key, job.unique_scope, job.unique_for_seconds) == (True, "daily", "live", 60)
+    assert (handle.created, job.unique_key, job.unique_until, job.unique_hold_seconds) == (True, "daily", "end", 60)
 
 
 @pytest.mark.django_db
@@ -73,8 +73,8 @@ def test_second_job_of_a_key_is_the_first():
 
 @pytest.mark.django_db
 def test_bulk_returns_the_id_of_each_call_in_their_order():
-    first = app.record.using(unique_key="c").enqueue("old").id
-    declared = keyed(unique_by=lambda name: None if name == "x" else name)
+    first = app.record.using(unique_key="letters:c").enqueue("old").id
+    declared = keyed(unique=Unique(lambda name: None if name == "x" else name, group="letters"))
     ids = enqueued_ids(declared, [("d",), ("x",), ("c",), ("b",), ("x",), ("d",)])
     names = dict(Job.objects.values_list("id", "args"))
     assert [names[job_id] for job_id in ids] == [["d"], ["x"], ["old"], ["b"], ["x"], ["d"]]
@@ -93,7 +93,7 @@ def test_mixed_calls_meet_the_jobs_that_have_their_keys():
             app.noop.using(unique_key="c", queue="mail").bind(),
             app.record.using(unique_key="b").bind("new"),
             app.noop.bind(),
-            app.record.using(unique_key="a", unique_scope="start", unique_for=None, concurrency_key="k").bind("x"),
+            app.record.using(unique_key="a", unique=Unique(until="start"), concurrency_key="k").bind("x"),
             app.record.using(unique_key="c").bind("same key"),
         ]
     )
@@ -101,12 +101,12 @@ def test_mixed_calls_meet_the_jobs_that_have_their_keys():
     assert handles[1].id == old.id
     assert handles[4].id == handles[0].id
     stored = {job.pk: job for job in Job.objects.all()}
-    assert [(stored[one.id].task, stored[one.id].unique_key, stored[one.id].unique_scope) for one in handles] == [
-        ("tests.app.tasks.noop", "c", "live"),
-        ("tests.app.tasks.record", "b", "live"),
+    assert [(stored[one.id].task, stored[one.id].unique_key, stored[one.id].unique_until) for one in handles] == [
+        ("tests.app.tasks.noop", "c", "end"),
+        ("tests.app.tasks.record", "b", "end"),
         ("tests.app.tasks.noop", None, None),
         ("tests.app.tasks.record", "a", "start"),
-        ("tests.app.tasks.noop", "c", "live"),
+        ("tests.app.tasks.noop", "c", "end"),
     ]
     assert (stored[handles[3].id].status, stored[handles[3].id].concurrency_limit) == ("limited", 1)
     assert len(stored) == 4
@@ -203,7 +203,7 @@ def test_replace_gives_a_job_that_waits_the_new_arguments_and_metadata(queue):
     assert (job.args, job.metadata, job.status, job.priority) == (["new"], {"of": "new"}, "scheduled", 5)
 
 
-@pytest.mark.parametrize("conflict", ["existing", "replace", "later", "earlier"])
+@pytest.mark.parametrize("conflict", ["keep", "replace", "later", "earlier"])
 def test_job_that_runs_is_left_alone(queue, conflict):
     first = enqueue("old")
     [job] = claimed(queue)
@@ -222,7 +222,7 @@ def test_replace_leaves_a_job_of_another_task_alone(db):
 
 def test_last_call_of_a_bulk_replaces(db):
     """Those before it in the same call, and what was there."""
-    declared = keyed(pair, unique_by=lambda label, number: label, on_conflict="replace")
+    declared = keyed(pair, unique=Unique(lambda label, number: label, on_conflict="replace"))
     older = declared.enqueue("b", 0).id
     ids = enqueued_ids(declared, [("b", 1), ("a", 2), ("b", 3), ("a", 4), ("c", 5)])
     assert ids[:2] == ids[2:4]
@@ -265,7 +265,7 @@ def test_job_that_starts_while_it_is_waited_for_is_not_locked(queue, sql, confli
 
 
 def test_others_of_a_bulk_are_changed_when_one_starts_while_it_is_waited_for(queue, sql):
-    declared = keyed(pair, unique_by=lambda label, number: label, on_conflict="replace")
+    declared = keyed(pair, unique=Unique(lambda label, number: label, on_conflict="replace"))
     calls = [(label, 1) for label in "cbaed"]
     ids = enqueued_ids(declared, calls)
     sql("UPDATE pgqueue_jobs SET priority = 9 WHERE id = %s", ids[1])
@@ -303,7 +303,7 @@ def test_others_of_a_bulk_are_changed_when_one_starts_while_it_is_waited_for(que
         ({"run_at": 2 * HOUR, "fair_key": "f"}, "earlier", None, ("scheduled", 0)),
         ({}, "earlier", HOUR, ("queued", 0)),
         ({"concurrency_key": "c"}, "earlier", -HOUR, ("limited", -1)),
-        ({"run_at": 2 * HOUR}, "existing", None, ("scheduled", 2)),
+        ({"run_at": 2 * HOUR}, "keep", None, ("scheduled", 2)),
     ],
 )
 @pytest.mark.django_db
@@ -344,30 +344,30 @@ def test_workers_are_woken_where_the_job_is_due(db, django_capture_on_commit_cal
     assert [hook.payloads for hook in hooks] == [("mail",), ("?+c",)]
 
 
-@pytest.mark.parametrize("conflict", ["existing", "replace", "later"])
+@pytest.mark.parametrize("conflict", ["keep", "replace", "later"])
 @pytest.mark.parametrize(("status", "told"), [("queued", ["mail"]), ("limited", ["?+c"]), ("scheduled", [])])
 def test_job_that_workers_have_stepped_over_is_announced(
     sql, django_capture_on_commit_callbacks, conflict, status, told
 ):
     """They leave it alone while it is locked."""
     concurrency_key = "c" if status == "limited" else None
-    enqueue("old", queue="mail", unique_scope="start", concurrency_key=concurrency_key, run_at=HOUR)
+    enqueue("old", queue="mail", unique=Unique(until="start"), concurrency_key=concurrency_key, run_at=HOUR)
     sql("UPDATE pgqueue_jobs SET status = %s, run_at = now() - interval '2 hours'", status)
     with django_capture_on_commit_callbacks() as hooks:
-        enqueue("new", unique_scope="start", on_conflict=conflict, run_at=-HOUR)
+        enqueue("new", unique=Unique(until="start"), on_conflict=conflict, run_at=-HOUR)
     assert [payload for hook in hooks for payload in hook.payloads] == told
 
 
-@pytest.mark.parametrize("conflict", ["existing", "later", "earlier"])
-@pytest.mark.parametrize("scope", ["live", "start"])
+@pytest.mark.parametrize("conflict", ["keep", "later", "earlier"])
+@pytest.mark.parametrize("scope", ["end", "start"])
 def test_job_that_needs_no_change_is_locked_only_if_its_start_would_miss_one(queue, conflict, scope):
-    job_id = enqueue(run_at=HOUR, unique_scope=scope).id
+    job_id = enqueue(run_at=HOUR, unique=Unique(until=scope)).id
     options = {"on_conflict": conflict, "run_at": {"later": None, "earlier": 2 * HOUR}.get(conflict)}
     with transaction.atomic():
         assert enqueue(**options).id == job_id
         assert enqueued_ids(app.record.using(unique_key="k", **options), [("a",)]) == [job_id]
         free = queue.rows("SELECT id FROM pgqueue_jobs FOR NO KEY UPDATE SKIP LOCKED", {})
-        assert len(free) == (1 if scope == "live" else 0)
+        assert len(free) == (1 if scope == "end" else 0)
 
 
 # Which job a call may meet: one that has its work before it, and not one that is over
@@ -377,16 +377,16 @@ def pick(order_id: int) -> None:
     """No worker runs it."""
 
 
-def from_python(key, number=0, **options) -> int:
-    return keyed(pick, unique_by=lambda order_id: key, concurrency_by="order_id", **options).enqueue(number).id
+def from_python(key, number=0, *, until="end") -> int:
+    return keyed(pick, concurrency_by="order_id", unique=Unique(until=until)).using(unique_key=key).enqueue(number).id
 
 
-def from_sql(key, number=0, *, unique_scope="live") -> int:
+def from_sql(key, number=0, *, until="end") -> int:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT pgqueue_enqueue('x', jsonb_build_array(%s), unique_key => %s, unique_scope => %s, "
+            "SELECT pgqueue_enqueue('x', jsonb_build_array(%s), unique_key => %s, unique_until => %s, "
             "concurrency_key => %s)",
-            [number, key, unique_scope, f"order_id={number}"],
+            [number, key, until, f"order_id={number}"],
         )
         return cursor.fetchone()[0]
 
@@ -411,14 +411,14 @@ def test_no_change_is_missed_by_jobs_that_hold_their_key_until_they_start(queue,
     for order in range(40):
         turn = order % 7
         Mark.objects.create(job_id=order, label="old")
-        enqueue_keyed(f"index {order}", order, unique_scope="start")
+        enqueue_keyed(f"index {order}", order, until="start")
         with transaction.atomic():
             if turn == 0:
                 index_orders(queue, indexed)
             Mark.objects.filter(job_id=order).update(label="new")
             if turn == 1:
                 index_orders(queue, indexed)
-            enqueue_keyed(f"index {order}", order, unique_scope="start")
+            enqueue_keyed(f"index {order}", order, until="start")
             if turn == 2:
                 index_orders(queue, indexed)
         if turn == 3:
@@ -430,28 +430,28 @@ def test_no_change_is_missed_by_jobs_that_hold_their_key_until_they_start(queue,
 
 @BOTH_WAYS
 def test_calls_that_meet_a_job_do_not_wait_for_each_other(queue, enqueue_keyed):
-    first, met = enqueue_keyed("k", unique_scope="start"), []
+    first, met = enqueue_keyed("k", until="start"), []
     with transaction.atomic():
-        assert enqueue_keyed("k", unique_scope="start") == first
-        with beside(in_thread(lambda: met.append(enqueue_keyed("k", unique_scope="start")))):
+        assert enqueue_keyed("k", until="start") == first
+        with beside(in_thread(lambda: met.append(enqueue_keyed("k", until="start")))):
             pass
     assert met == [first]
 
 
 def test_call_outside_of_a_transaction_needs_no_lock(transactional_db, django_assert_num_queries):
     """What it is about is committed before, so a later run sees it. In a transaction it is locked, by a savepoint."""
-    enqueue(unique_scope="start")
+    enqueue(unique=Unique(until="start"))
     with django_assert_num_queries(2):
-        assert not enqueue(unique_scope="start").created
+        assert not enqueue(unique=Unique(until="start")).created
     with transaction.atomic(), django_assert_num_queries(5):
-        assert not enqueue(unique_scope="start").created
+        assert not enqueue(unique=Unique(until="start")).created
 
 
 @pytest.mark.parametrize("how", ["BEGIN", "psycopg"])
-@pytest.mark.parametrize("conflict", ["existing", "replace"])
+@pytest.mark.parametrize("conflict", ["keep", "replace"])
 def test_transaction_of_which_django_does_not_know_is_one(queue, sql, how, conflict):
-    first = enqueue("old", unique_scope="start").id
-    task = app.record.using(unique_key="k", unique_scope="start", on_conflict=conflict)
+    first = enqueue("old", unique=Unique(until="start")).id
+    task = app.record.using(unique_key="k", unique=Unique(until="start"), on_conflict=conflict)
     with beneath_django(how):
         assert task.enqueue("new").id == first
         assert enqueued_ids(task, [("new",), ("newer",)]) == [first, first]
@@ -462,11 +462,11 @@ def test_transaction_of_which_django_does_not_know_is_one(queue, sql, how, confl
 
 @pytest.mark.parametrize("how", ["BEGIN", "psycopg"])
 def test_job_that_starts_while_such_a_transaction_waits_for_it_is_not_locked(queue, sql, how):
-    first, done, got = enqueue("old", unique_scope="start").id, threading.Event(), []
+    first, done, got = enqueue("old", unique=Unique(until="start")).id, threading.Event(), []
 
     def call_and_stay() -> None:
         with beneath_django(how):
-            got.append(enqueue("new", unique_scope="start").id)
+            got.append(enqueue("new", unique=Unique(until="start")).id)
             assert done.wait(PATIENCE_SECONDS)
 
     with contextlib.ExitStack() as later:
@@ -499,8 +499,8 @@ def beneath_django(how):
 
 def test_bulk_outside_of_a_transaction_waits_for_no_lock_either(queue, sql):
     """That it opens one itself does not count."""
-    first = enqueue(unique_scope="start").id
-    bulk = app.record.using(unique_key="k", unique_scope="start")
+    first = enqueue(unique=Unique(until="start")).id
+    bulk = app.record.using(unique_key="k", unique=Unique(until="start"))
     with queue.transaction():
         queue.rows("SELECT id FROM pgqueue_jobs FOR NO KEY UPDATE", {})
         with transaction.atomic(), pytest.raises(OperationalError, match="lock timeout"), transaction.atomic():
@@ -516,12 +516,12 @@ def test_bulk_outside_of_a_transaction_waits_for_no_lock_either(queue, sql):
 @BOTH_WAYS
 def test_job_that_starts_while_a_call_waits_for_it_is_not_met(queue, sql, enqueue_keyed):
     """The call gets a job of its own, and the worker writes the outcome while the caller's transaction is open."""
-    first, done, got = enqueue_keyed("k", unique_scope="start"), threading.Event(), []
+    first, done, got = enqueue_keyed("k", until="start"), threading.Event(), []
     sql("UPDATE pgqueue_jobs SET status = 'queued', concurrency_slot = 1")
 
     def call_and_stay() -> None:
         with transaction.atomic():
-            got.append(enqueue_keyed("k", unique_scope="start"))
+            got.append(enqueue_keyed("k", until="start"))
             assert done.wait(PATIENCE_SECONDS)
 
     with contextlib.ExitStack() as later:
@@ -545,7 +545,7 @@ def fail_once_killed(queue, sql, job_id) -> None:
     sql("UPDATE pgqueue_jobs SET concurrency_slot = 1 WHERE id = %s AND concurrency_key IS NOT NULL", job_id)
     sql("UPDATE pgqueue_jobs SET status = 'queued' WHERE id = %s", job_id)
     [job] = claimed(queue)
-    sql("UPDATE pgqueue_jobs SET unique_scope = 'start' WHERE id = %s AND unique_scope = 'started'", job_id)
+    sql("UPDATE pgqueue_jobs SET unique_until = 'start' WHERE id = %s AND unique_until = 'started'", job_id)
     assert kill([job.id], by="eve").requested == [job.id]
     fail(queue, job)
 
@@ -563,16 +563,16 @@ def end_all(queue, sql) -> None:
         ack.write(queue, [Outcome(job, fate, result="1", reason=Reason.KILLED, error={"error": "killed"})])
 
 
-@pytest.mark.parametrize("scope", ["live", "start"])
+@pytest.mark.parametrize("scope", ["end", "start"])
 @pytest.mark.parametrize("ends", [let_expire, fail_once_killed])
 @BOTH_WAYS
 def test_job_that_will_not_run_any_more_is_not_met(queue, sql, enqueue_keyed, ends, scope):
     """It dies of what it would have died of, and gets its key again when it is retried."""
-    first = enqueue_keyed("k", unique_scope=scope)
+    first = enqueue_keyed("k", until=scope)
     ends(queue, sql, first)
-    second = enqueue_keyed("k", unique_scope=scope)
+    second = enqueue_keyed("k", until=scope)
     assert second != first
-    assert enqueue_keyed("k", unique_scope=scope) == second
+    assert enqueue_keyed("k", until=scope) == second
     assert reacquire_keys(queue) == (0, (), 0, 0)
     while Job.objects.exists():
         end_all(queue, sql)
@@ -580,11 +580,11 @@ def test_job_that_will_not_run_any_more_is_not_met(queue, sql, enqueue_keyed, en
     assert list(DeadJob.objects.values_list("id", "reason")) == [(first, reason)]
     assert SucceededJob.objects.get().id == second
     assert retry([first], by="eve").ids == [first]
-    assert Job.objects.get().unique_scope == scope
-    assert enqueue_keyed("k", unique_scope=scope) == first
+    assert Job.objects.get().unique_until == scope
+    assert enqueue_keyed("k", until=scope) == first
 
 
-@pytest.mark.parametrize("conflict", ["existing", "replace", "later", "earlier"])
+@pytest.mark.parametrize("conflict", ["keep", "replace", "later", "earlier"])
 @pytest.mark.parametrize("ends", [let_expire, fail_once_killed])
 def test_call_changes_nothing_about_a_job_that_will_not_run_any_more(queue, sql, conflict, ends):
     first = enqueue("old", run_at=-HOUR).id
@@ -593,7 +593,7 @@ def test_call_changes_nothing_about_a_job_that_will_not_run_any_more(queue, sql,
     [second, third] = enqueued_ids(app.record.using(unique_key="k", on_conflict=conflict), [("a",), ("b",)])
     assert first != second == third
     assert Job.objects.get(pk=second).args == (["b"] if conflict == "replace" else ["a"])
-    assert Job.objects.filter(pk=first).values().get() == before | {"unique_scope": "given_up"}
+    assert Job.objects.filter(pk=first).values().get() == before | {"unique_until": "given_up"}
 
 
 def test_job_that_runs_is_met_though_it_has_expired_or_is_asked_to_stop(queue, sql):
@@ -605,13 +605,13 @@ def test_job_that_runs_is_met_though_it_has_expired_or_is_asked_to_stop(queue, s
     succeed(queue, job)
 
 
-@pytest.mark.parametrize("scope", ["live", "start"])
+@pytest.mark.parametrize("scope", ["end", "start"])
 @pytest.mark.parametrize("ends", [let_expire, fail_once_killed])
 @pytest.mark.parametrize("send", [claim.send, functools.partial(claim.send, above=(-1, 0.0, 0)), claim.send_limited])
 @BOTH_WAYS
 def test_job_that_is_claimed_only_to_die_is_not_met(queue, sql, enqueue_keyed, *, ends, scope, send):
     """Its worker may be frozen before it has written that down, and give the job back when it thaws."""
-    first = enqueue_keyed("k", unique_scope=scope)
+    first = enqueue_keyed("k", until=scope)
     ends(queue, sql, first)
     if send is claim.send_limited:
         queues.limit("default", max_running=5)
@@ -620,14 +620,14 @@ def test_job_that_is_claimed_only_to_die_is_not_met(queue, sql, enqueue_keyed, *
         sent = send(queue, "default", limit=1, worker_id=1)
     [job] = sent.jobs()
     assert job.timeout_seconds < 0
-    second = enqueue_keyed("k", unique_scope=scope)
+    second = enqueue_keyed("k", until=scope)
     assert second != first
     release(queue, [job])
-    assert enqueue_keyed("k", unique_scope=scope) == second
+    assert enqueue_keyed("k", until=scope) == second
 
 
 def test_reserved_of_a_job_that_was_asked_to_stop_in_vain_is_met(queue):
-    first = enqueue(unique_for=HOUR).id
+    first = enqueue(unique=Unique(hold=HOUR)).id
     [job] = claimed(queue)
     kill([job.id], by="eve")
     succeed(queue, job)
@@ -635,7 +635,7 @@ def test_reserved_of_a_job_that_was_asked_to_stop_in_vain_is_met(queue):
     assert from_sql("k") == first
 
 
-@pytest.mark.parametrize("conflict", ["existing", "replace", "later", "earlier"])
+@pytest.mark.parametrize("conflict", ["keep", "replace", "later", "earlier"])
 def test_bulk_makes_one_job_of_a_key_even_if_that_expires_at_once(db, conflict):
     past = timezone.now() - HOUR
     bulk = app.record.using(unique_key="k", on_conflict=conflict, expires=past)
@@ -679,17 +679,17 @@ def test_job_that_is_moved_later_while_a_call_waits_for_it_keeps_its_key(queue, 
             eventually(lambda: sql(WAITING) == [(1,)])
             queue.rows("UPDATE pgqueue_jobs SET expires_at = NULL RETURNING id", {})
     assert got == [first]
-    assert Job.objects.get().unique_scope == "live"
+    assert Job.objects.get().unique_until == "end"
 
 
 @BOTH_WAYS
 def test_job_that_expires_while_a_call_waits_for_it_is_not_met(queue, sql, enqueue_keyed):
     """The time of the lock counts, not that of the call."""
-    first, got = enqueue_keyed("k", unique_scope="start"), []
+    first, got = enqueue_keyed("k", until="start"), []
 
     def call() -> None:
         with transaction.atomic():
-            got.append(enqueue_keyed("k", unique_scope="start"))
+            got.append(enqueue_keyed("k", until="start"))
 
     with contextlib.ExitStack() as later:  # noqa: SIM117 - the transaction ends first
         with queue.transaction():
@@ -697,7 +697,7 @@ def test_job_that_expires_while_a_call_waits_for_it_is_not_met(queue, sql, enque
             later.enter_context(beside(in_thread(call)))
             eventually(lambda: sql(WAITING) == [(1,)])
             queue.rows("UPDATE pgqueue_jobs SET expires_at = clock_timestamp() RETURNING id", {})
-    assert Job.objects.get(unique_scope="start").id == got[0] != first
+    assert Job.objects.get(unique_until="start").id == got[0] != first
 
 
 @pytest.mark.parametrize("conflict", ["replace", "later", "earlier"])
@@ -711,7 +711,7 @@ def test_job_that_expires_while_a_call_waits_to_change_it_is_not_changed(queue, 
             later.enter_context(beside(in_thread(lambda: got.append(call().id))))
             eventually(lambda: sql(WAITING) == [(1,)])
             queue.rows("UPDATE pgqueue_jobs SET expires_at = clock_timestamp() RETURNING id", {})
-    assert Job.objects.get(unique_scope="live").id == got[0] != first
+    assert Job.objects.get(unique_until="end").id == got[0] != first
     assert Job.objects.get(pk=first).args == ["old"]
 
 
@@ -721,15 +721,15 @@ def test_function_goes_by_the_clock_and_not_by_the_start_of_the_outermost_statem
         "DO $$ BEGIN UPDATE pgqueue_jobs SET expires_at = clock_timestamp(); "
         "PERFORM pgqueue_enqueue('x', unique_key => 'k'); END $$"
     )
-    assert Job.objects.get(unique_scope="live").id != first
+    assert Job.objects.get(unique_until="end").id != first
 
 
 @pytest.mark.parametrize("ends", [let_expire, fail_once_killed])
 def test_job_is_not_superseded_by_one_that_will_not_run_any_more(queue, sql, ends):
     """Else neither would."""
-    first = enqueue("old", unique_scope="start", priority=9).id
+    first = enqueue("old", unique=Unique(until="start"), priority=9).id
     [job] = claimed(queue)
-    conflict = enqueue("new", unique_scope="start").id
+    conflict = enqueue("new", unique=Unique(until="start")).id
     ends(queue, sql, conflict)
     fail(queue, job)
     assert reacquire_keys(queue) == (0, (), 0, 0)
@@ -746,12 +746,12 @@ def test_web_server_may_meet_jobs_with_the_rights_of_the_docs(sql, enqueue_keyed
     sql("CREATE ROLE shop_web")  # in the test's transaction
     sql("".join(grants))
     sql("SET LOCAL ROLE shop_web")
-    first = enqueue_keyed("k", unique_scope="start")
+    first = enqueue_keyed("k", until="start")
     if is_over:
         sql("RESET ROLE")
         sql("UPDATE pgqueue_jobs SET expires_at = now() - interval '1 s'")
         sql("SET LOCAL ROLE shop_web")
-    assert (enqueue_keyed("k", unique_scope="start") == first) is not is_over
+    assert (enqueue_keyed("k", until="start") == first) is not is_over
 
 
 @BOTH_WAYS
@@ -763,9 +763,9 @@ def test_lock_on_a_job_that_is_met_takes_the_right_to_update_a_column(sql, enque
     sql("SET LOCAL ROLE shop_web")
     met = enqueue_keyed("live")
     assert enqueue_keyed("live") == met
-    enqueue_keyed("k", unique_scope="start")
+    enqueue_keyed("k", until="start")
     with pytest.raises(ProgrammingError, match="permission denied"), transaction.atomic():
-        enqueue_keyed("k", unique_scope="start")
+        enqueue_keyed("k", until="start")
 
 
 # Reserved rows
@@ -775,7 +775,7 @@ def test_lock_on_a_job_that_is_met_takes_the_right_to_update_a_column(sql, enque
 @pytest.mark.parametrize("history", [True, False])
 def test_success_leaves_a_reserved_that_has_the_key(queue, settings, history, is_atomic):
     settings.PGQUEUE = {"RETENTION_DAYS": 7 if history else 0}
-    first = enqueue("secret", unique_for=HOUR, metadata={"a": 1}, expires=60)
+    first = enqueue("secret", unique=Unique(hold=HOUR), metadata={"a": 1}, expires=60)
     [job] = claimed(queue)
     if is_atomic:
         with transaction.atomic():
@@ -788,7 +788,7 @@ def test_success_leaves_a_reserved_that_has_the_key(queue, settings, history, is
     assert hours_ahead(row.id) == 1
     kept = [["secret"]] if history else []
     assert list(SucceededJob.objects.filter(result="done").values_list("args", flat=True)) == kept
-    for conflict in ("existing", "replace", "later", "earlier"):
+    for conflict in ("keep", "replace", "later", "earlier"):
         again = enqueue("new", on_conflict=conflict, run_at=2 * HOUR if conflict == "later" else None)
         assert (again.id, again.created) == (first.id, False)
     assert (kill([first.id], by="eve"), run_now([first.id], by="eve")) == (([], []), [])
@@ -796,7 +796,7 @@ def test_success_leaves_a_reserved_that_has_the_key(queue, settings, history, is
 
 
 def test_reserved_gives_its_slot_back(queue, sql):
-    enqueue(unique_for=HOUR, concurrency_key="c")
+    enqueue(unique=Unique(hold=HOUR), concurrency_key="c")
     sql("UPDATE pgqueue_jobs SET status = 'queued', concurrency_slot = 1")
     [job] = claimed(queue)
     succeed(queue, job)
@@ -804,25 +804,25 @@ def test_reserved_gives_its_slot_back(queue, sql):
 
 
 def test_job_that_dies_leaves_no_reserved(queue):
-    enqueue(unique_for=HOUR)
+    enqueue(unique=Unique(hold=HOUR))
     [job] = claimed(queue)
     ack.write(queue, [Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error={"error": "x"})])
-    assert enqueue(unique_for=HOUR).created
+    assert enqueue(unique=Unique(hold=HOUR)).created
 
 
 def test_reserved_whose_time_is_over_is_no_conflict_even_where_no_worker_has_come_by(queue, sql):
-    enqueue(unique_for=HOUR)
+    enqueue(unique=Unique(hold=HOUR))
     [job] = claimed(queue)
     succeed(queue, job)
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
     assert enqueued_ids(app.record.using(unique_key="k", on_conflict="replace"), [("a",), ("b",)])[0] != job.id
-    assert Job.objects.get(unique_scope="live").args == ["b"]
+    assert Job.objects.get(unique_until="end").args == ["b"]
     assert reacquire_keys(queue) == (0, (), 0, 0)
     assert prune_reserved(queue) == 1
 
 
 def test_reserved_whose_time_is_over_is_no_conflict_from_sql_either(queue, sql):
-    enqueue(unique_for=HOUR)
+    enqueue(unique=Unique(hold=HOUR))
     [job] = claimed(queue)
     succeed(queue, job)
     call = "SELECT pgqueue_enqueue('shop.send', unique_key => 'k')"
@@ -836,13 +836,13 @@ def test_reserved_whose_time_is_over_is_no_conflict_from_sql_either(queue, sql):
 # Transactions of the caller
 
 
-@pytest.mark.parametrize("conflict", ["existing", "replace", "later", "earlier"])
+@pytest.mark.parametrize("conflict", ["keep", "replace", "later", "earlier"])
 def test_job_that_an_open_transaction_changes_is_stepped_over_by_workers(queue, sql, conflict):
     first, other = enqueue(run_at=HOUR).id, enqueue(key="other", run_at=HOUR).id
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
     with transaction.atomic():
         enqueue("new", on_conflict=conflict, run_at={"later": HOUR, "earlier": -HOUR}.get(conflict))
-        assert promote(queue).queues == {"default": 2 if conflict == "existing" else 1}
+        assert promote(queue).queues == {"default": 2 if conflict == "keep" else 1}
         assert other in {job.id for job in claim.claim(queue, "default", limit=2, worker_id=1)}
     assert Job.objects.filter(pk=first).exists()
 
@@ -915,7 +915,7 @@ def test_keys_in_clashing_orders_are_a_deadlock_as_of_any_rows(transactional_db)
 
 
 def test_bulk_that_fails_at_a_conflict_has_inserted_nothing(queue, sql):
-    bulk = keyed(unique_by=lambda label: label, on_conflict="replace")
+    bulk = keyed(unique=Unique(lambda label: label, on_conflict="replace"))
     bulk.enqueue("b")
     sql("SET lock_timeout = 100")
     try:
@@ -925,11 +925,11 @@ def test_bulk_that_fails_at_a_conflict_has_inserted_nothing(queue, sql):
                 bulk.enqueue_many([("a",), ("b",)])
     finally:
         sql("SET lock_timeout = 0")
-    assert Job.objects.get().unique_key == "b"
+    assert Job.objects.get().unique_key == "tests.keyed.record:b"
 
 
 def test_bulks_do_not_deadlock_over_a_key_that_becomes_free(queue, sql):
-    bulk, errors, got = keyed(unique_by=lambda label: label, on_conflict="replace"), [], []
+    bulk, errors, got = keyed(unique=Unique(lambda label: label, on_conflict="replace")), [], []
     bulk.enqueue("a")
 
     def enqueue_both():
@@ -952,7 +952,7 @@ def test_bulks_do_not_deadlock_over_a_key_that_becomes_free(queue, sql):
 
 def test_bulks_do_not_deadlock_over_jobs_that_they_treat_differently(queue, sql):
     """Each is to replace its own jobs, and to keep that of the other task from starting."""
-    options = {"unique_by": lambda key: key, "unique_scope": "start", "on_conflict": "replace"}
+    options = {"unique": Unique(lambda key: key, until="start", on_conflict="replace", group="search")}
     one, other, errors = keyed(pick_one, **options), keyed(pick_other, **options), []
     one.enqueue_many([("b",), ("c",)])
     other.enqueue("a")
@@ -966,7 +966,7 @@ def test_bulks_do_not_deadlock_over_jobs_that_they_treat_differently(queue, sql)
 
     with contextlib.ExitStack() as later:  # noqa: SIM117 - the transaction ends first
         with queue.transaction():
-            queue.rows("SELECT id FROM pgqueue_jobs WHERE unique_key = 'b' FOR NO KEY UPDATE", {})
+            queue.rows("SELECT id FROM pgqueue_jobs WHERE unique_key = 'search:b' FOR NO KEY UPDATE", {})
             later.enter_context(beside(in_thread(lambda: enqueue_all(one, "a", "b", "c"))))
             eventually(lambda: sql(WAITING) == [(1,)])
             later.enter_context(beside(in_thread(lambda: enqueue_all(other, "a", "c"))))
@@ -1012,7 +1012,7 @@ def test_many_who_enqueue_the_same_keys_again_and_again_get_one_job_for_each(tra
     With UNIQUE_TIMES=100 in the environment it takes three minutes.
     """
     all_threads, got, errors = threading.Barrier(CONNECTIONS, timeout=PATIENCE_SECONDS), [], []
-    declared = keyed(unique_by=lambda label: label)
+    declared = keyed(unique=lambda label: label)
 
     def enqueue_all(number: int) -> None:
         chosen = random.Random(number)
@@ -1020,7 +1020,7 @@ def test_many_who_enqueue_the_same_keys_again_and_again_get_one_job_for_each(tra
         try:
             all_threads.wait()
             for times in range(TIMES):
-                task = declared.using(on_conflict=("existing", "replace", "later", "earlier")[(number + times) % 4])
+                task = declared.using(on_conflict=("keep", "replace", "later", "earlier")[(number + times) % 4])
                 keys = [f"k{key}" for key in chosen.sample(range(KEYS), KEYS)]
                 for some in [keys] if number % 4 == 0 else [[key] for key in keys]:
                     mine |= enqueue_or_roll_back(task, some, commits=chosen.random() < 0.67)

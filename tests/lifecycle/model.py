@@ -54,7 +54,7 @@ class Job:
     def has_key(self) -> bool:
         """Whether no other may have its key."""
         is_there = self.state in ("scheduled", "queued", "running") or self.reserved is not None
-        return is_there and self.scope in ("live", "start")
+        return is_there and self.scope in ("end", "start")
 
     @property
     def came_back(self) -> bool:
@@ -196,7 +196,7 @@ class Book:
         """Take the key from a job that is over."""
         holder = self.holder(key)
         if holder and holder.is_over(self.model.now) and (job := self._take_any(holder)):
-            job.scope = "given_up" if job.scope == "live" else "started"
+            job.scope = "given_up" if job.scope == "end" else "started"
 
     def _take_any(self, job: Job) -> Job | None:
         return self.take(job.id, lambda _: True)
@@ -412,7 +412,7 @@ class Book:
             job.note(f"died ({job.reason}), retried by {by}")
             job.due, job.attempts, job.lost, job.snoozes = now, 0, 0, 0
             job.come_due()
-            job.scope = {"started": "start", "given_up": "live"}.get(job.scope, job.scope)
+            job.scope = {"started": "start", "given_up": "end"}.get(job.scope, job.scope)
             job.reason = job.killed_by = None
             job.is_kill_requested = False
             retried.append(job.id)

@@ -21,17 +21,17 @@ SELECT
     run_at - statement_timestamp(),
     NULLIF(first_started_at, 'epoch') - statement_timestamp(),
     CASE WHEN status = 'running' THEN lease_until - statement_timestamp() END,
-    unique_key, unique_scope, concurrency_key, concurrency_slot
+    unique_key, unique_until, concurrency_key, concurrency_slot
 FROM pgqueue_jobs
 WHERE status <> 'reserved'
 """
 RESERVED = (
-    "SELECT id, unique_key, unique_scope, run_at - statement_timestamp() FROM pgqueue_jobs WHERE status = 'reserved'"
+    "SELECT id, unique_key, unique_until, run_at - statement_timestamp() FROM pgqueue_jobs WHERE status = 'reserved'"
 )
 DEAD_JOBS = """
 SELECT
     id, queue, priority, max_attempts, keep, 'dead', attempts, lost, snoozes, errors, reason, killed_by,
-    unique_key, unique_scope
+    unique_key, unique_until
 FROM pgqueue_dead_jobs
 """
 SUCCEEDED_JOBS = "SELECT id, queue, priority, 'succeeded', attempts, lost, errors FROM pgqueue_succeeded_jobs"

@@ -138,8 +138,8 @@ def test_next_bulk_action_is_found_along_its_index(queue, sql):
 
 def test_why_jobs_were_left_alone_is_counted(queue, sql):
     held, free = bury(queue, 2)
-    sql("UPDATE pgqueue_dead_jobs SET unique_key = 'k', unique_scope = 'live' WHERE id = %s", held)
-    sql("INSERT INTO pgqueue_jobs (task, unique_key, unique_scope) VALUES ('x', 'k', 'live')")
+    sql("UPDATE pgqueue_dead_jobs SET unique_key = 'k', unique_until = 'end' WHERE id = %s", held)
+    sql("INSERT INTO pgqueue_jobs (task, unique_key, unique_until) VALUES ('x', 'k', 'end')")
     bulk_action_id = begin(RETRY, Filter(), by="ann")
     work(queue)
     bulk_action = ended(bulk_action_id)
@@ -196,10 +196,10 @@ def test_rate_below_one_takes_a_job_and_then_longer_than_a_second(queue):
 
 def test_jobs_that_are_left_alone_take_nothing_from_the_rate(queue, sql):
     bury(queue, 20)
-    sql("UPDATE pgqueue_dead_jobs SET unique_key = 'k' || id, unique_scope = 'live'")
+    sql("UPDATE pgqueue_dead_jobs SET unique_key = 'k' || id, unique_until = 'end'")
     sql(
-        "INSERT INTO pgqueue_jobs (task, unique_key, unique_scope) "
-        "SELECT 'x', unique_key, 'live' FROM pgqueue_dead_jobs ORDER BY id LIMIT 10"
+        "INSERT INTO pgqueue_jobs (task, unique_key, unique_until) "
+        "SELECT 'x', unique_key, 'end' FROM pgqueue_dead_jobs ORDER BY id LIMIT 10"
     )
     begin(RETRY, Filter(), by="ann", rate=10)
     assert [carry_on(queue).done for _ in range(2)] == [0, 10]
@@ -397,9 +397,9 @@ def test_job_that_the_database_refuses_is_left_alone_and_the_others_are_done(que
 
 def test_key_that_another_transaction_is_just_taking_is_not_waited_for(queue, other_queue, sql):
     held, free = bury(queue, 2)
-    sql("UPDATE pgqueue_dead_jobs SET unique_key = 'k', unique_scope = 'live' WHERE id = %s", held)
+    sql("UPDATE pgqueue_dead_jobs SET unique_key = 'k', unique_until = 'end' WHERE id = %s", held)
     bulk_action_id = begin(RETRY, Filter(), by="ann")
-    insert = "INSERT INTO pgqueue_jobs (task, unique_key, unique_scope) VALUES ('x', 'k', 'live') RETURNING id"
+    insert = "INSERT INTO pgqueue_jobs (task, unique_key, unique_until) VALUES ('x', 'k', 'end') RETURNING id"
     with other_queue.transaction():
         other_queue.rows(insert, {})
         work(queue)

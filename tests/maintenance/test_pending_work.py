@@ -6,6 +6,7 @@ import math
 import pytest
 
 import tests.app.tasks as app
+from django_pgqueue import Unique
 from django_pgqueue.jobs.ack import write
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.queue_selector import QueueSelector
@@ -55,8 +56,8 @@ def test_jobs_that_expire_are_found_until_they_run(queue, sql, status):
 
 
 def test_running_and_started_jobs_and_reserved_are_found(queue, sql):
-    app.noop.using(unique_key="k", unique_scope="start").enqueue()
-    app.noop.using(unique_key="period", unique_for=60).enqueue()
+    app.noop.using(unique_key="k", unique=Unique(until="start")).enqueue()
+    app.noop.using(unique_key="period", unique=Unique(hold=60)).enqueue()
     first, second = claim(queue, "default", limit=2, worker_id=1)
     assert pending_work(queue) == PendingWork(has_running=True)
     write(queue, [Outcome(first, Fate.RELEASED), Outcome(second, Fate.SUCCEEDED)])

@@ -4,6 +4,7 @@ import pytest
 from django.db import transaction
 
 import tests.app.tasks as app
+from django_pgqueue import Unique
 from django_pgqueue.jobs import retry
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.jobs.leases import release, worker_leases
@@ -16,7 +17,7 @@ from tests.support.unique import HOUR, claimed, enqueue, fail, succeed
 
 
 def test_reserved_stands_until_its_time_is_over_and_not_longer(queue, sql):
-    enqueue(unique_for=HOUR)
+    enqueue(unique=Unique(hold=HOUR))
     [job] = claimed(queue)
     succeed(queue, job)
     sql("UPDATE pgqueue_jobs SET run_at = now() + interval '1 min'")
@@ -54,9 +55,9 @@ def came_back(queue, how: str, job) -> None:
 
 @pytest.mark.parametrize("how", ["retry", "release", "reap"])
 def test_job_that_comes_back_and_finds_a_conflict_is_superseded(queue, how):
-    first = enqueue("old", unique_scope="start").id
+    first = enqueue("old", unique=Unique(until="start")).id
     [job] = claimed(queue)
-    conflict = enqueue("new", unique_scope="start")
+    conflict = enqueue("new", unique=Unique(until="start"))
     assert conflict.created
     came_back(queue, how, job)
     assert reacquire_keys(queue) == (0, (("default", app.record.name),), 0, 0)
@@ -71,19 +72,19 @@ def test_job_that_comes_back_and_finds_a_conflict_is_superseded(queue, how):
 
 @pytest.mark.parametrize("how", ["retry", "release", "reap", "staff retry"])
 def test_job_that_comes_back_and_finds_no_conflict_has_its_key_again(queue, how):
-    first = enqueue("old", unique_scope="start").id
+    first = enqueue("old", unique=Unique(until="start")).id
     [job] = claimed(queue)
     assert reacquire_keys(queue) == (0, (), 0, 0), "it runs"
     came_back(queue, how, job)
     assert reacquire_keys(queue) == (0 if how == "staff retry" else 1, (), 0, 0)
     assert enqueue("new").id == first
-    assert Job.objects.get().unique_scope == "start"
+    assert Job.objects.get().unique_until == "start"
 
 
 def test_job_that_is_claimed_before_its_key_is_taken_back_simply_runs(queue):
-    enqueue("old", unique_scope="start")
+    enqueue("old", unique=Unique(until="start"))
     [job] = claimed(queue)
-    enqueue("new", unique_scope="start", run_at=HOUR)
+    enqueue("new", unique=Unique(until="start"), run_at=HOUR)
     release(queue, [job])
     [job] = claimed(queue)
     assert reacquire_keys(queue) == (0, (), 0, 0)
@@ -93,10 +94,10 @@ def test_job_that_is_claimed_before_its_key_is_taken_back_simply_runs(queue):
 
 def test_open_transaction_on_a_key_stalls_no_worker(queue):
     """An insert of the key, or taking it back, would wait for it."""
-    enqueue("old", unique_scope="start")
+    enqueue("old", unique=Unique(until="start"))
     [job] = claimed(queue)
     with transaction.atomic():
-        conflict = enqueue("new", unique_scope="start").id
+        conflict = enqueue("new", unique=Unique(until="start")).id
         fail(queue, job, delay_seconds=0.0)
         assert reacquire_keys(queue) == (0, (), 1, 0)
         assert promote(queue).queues == {"default": 1}
@@ -110,7 +111,7 @@ def test_open_transaction_on_a_key_stalls_no_worker(queue):
 def test_keys_that_others_keep_hide_no_others(queue, sql):
     """A pass ends after a few, and the next goes on behind them."""
     sql(
-        "INSERT INTO pgqueue_jobs (task, unique_key, unique_scope) "
+        "INSERT INTO pgqueue_jobs (task, unique_key, unique_until) "
         "SELECT 'x', 'k' || n, 'started' FROM generate_series(1, %s) AS n",
         MOST_LOCKED + 3,
     )
@@ -122,12 +123,12 @@ def test_keys_that_others_keep_hide_no_others(queue, sql):
         assert first[:3] == (0, (), MOST_LOCKED)
         assert reacquire_keys(queue, after=first.last) == (1, (), 2, 0)
     assert queue.rows("SELECT pg_backend_pid()", {}) == session, "it is no trouble with the connection"
-    assert Job.objects.get(pk=last.id).unique_scope == "start"
+    assert Job.objects.get(pk=last.id).unique_until == "start"
 
 
 def test_retake_goes_through_all_in_slices(queue, sql):
     sql(
-        "INSERT INTO pgqueue_jobs (task, unique_key, unique_scope) "
+        "INSERT INTO pgqueue_jobs (task, unique_key, unique_until) "
         "SELECT 'x', 'k' || n, 'started' FROM generate_series(1, 7) AS n"
     )
     first = reacquire_keys(queue, limit=4)

@@ -109,7 +109,7 @@ def test_sql_function_gives_keys(sql):
     [(job_id,)] = sql(call)
     assert sql(call) == [(job_id,)]
     job = Job.objects.get()
-    assert (job.unique_key, job.unique_scope, job.status) == ("u", "live", "limited")
+    assert (job.unique_key, job.unique_until, job.status) == ("u", "end", "limited")
     assert (job.concurrency_key, job.concurrency_limit) == ("c", 2)
 
 

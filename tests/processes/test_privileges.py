@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.db import IntegrityError, ProgrammingError, connections
 
 import tests.app.tasks as app
-from django_pgqueue import jobs
+from django_pgqueue import Unique, jobs
 from django_pgqueue.contrib.prometheus import QueueCollector
 from django_pgqueue.contrib.prometheus.families import JOBS, OF_TABLES, UP
 from django_pgqueue.db.queries import statement
@@ -71,7 +71,7 @@ def test_web_server_enqueues_and_can_neither_read_nor_change_what_it_has_enqueue
 WHAT_ENQUEUEING_SAYS = {
     *("task", "queue", "priority", "run_at", "status", "max_attempts", "lease_seconds", "timeout_seconds", "keep"),
     *("keep_seconds", "parent_id", "schedule_id", "backend", "args", "kwargs", "metadata", "expires_at", "unique_key"),
-    *("unique_scope", "unique_for_seconds", "concurrency_key", "concurrency_limit", "concurrency_strict", "fair_key"),
+    *("unique_until", "unique_hold_seconds", "concurrency_key", "concurrency_limit", "concurrency_strict", "fair_key"),
 }
 
 
@@ -162,7 +162,7 @@ def test_web_server_with_more_rights_changes_the_job_that_has_a_key(as_role, sql
     [more] = re.findall(r"^```sql\n(-- for on_conflict\b[^`]* TO shop_web;\n)```$", page, flags=re.MULTILINE)
     hour = dt.timedelta(hours=1)
     as_role("shop_web")
-    first = app.record.using(unique_key="k", unique_for=hour).enqueue("old").id
+    first = app.record.using(unique_key="k", unique=Unique(hold=hour)).enqueue("old").id
     with pytest.raises(ProgrammingError, match="permission denied"):
         app.record.using(unique_key="k", on_conflict="replace").enqueue("new")
     sql("RESET ROLE")

@@ -348,7 +348,7 @@ def test_scheduler_waits_for_no_lock(queue, other_queue):
     with other_queue.transaction():
         other_queue.rows("SELECT id FROM pgqueue_schedules WHERE name = 'edited' FOR UPDATE", {})
         other_queue.rows(
-            "INSERT INTO pgqueue_jobs (task, unique_key, unique_scope) VALUES ('x', 'one', 'live') RETURNING id", {}
+            "INSERT INTO pgqueue_jobs (task, unique_key, unique_until) VALUES ('x', 'one', 'end') RETURNING id", {}
         )
         assert fire_due(queue, now=START).jobs == 1
     assert set(Schedule.objects.filter(next_at=START).values_list("name", flat=True)) == {"edited", "unique"}

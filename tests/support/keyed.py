@@ -6,12 +6,14 @@ from django_pgqueue.models import Job
 from django_pgqueue.tasks import Task, task
 
 
-def keyed(func=app.record.func, **options) -> Task:
+def keyed(func=app.record.func, *, name="", **options) -> Task:
     """Return a task that is not registered."""
-    name = f"tests.keyed.{func.__name__}"
+    name = name or f"tests.keyed.{func.__name__}"
     declared = task(name=name, **options)(func)
 
     del registry._registry[name]  # declared here only
+    for alias in declared.aliases:
+        del registry._aliases[alias]
     return declared
 
 

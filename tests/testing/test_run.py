@@ -8,7 +8,7 @@ from django.db import connection
 from django.test import TestCase, override_settings
 from django.utils import timezone, translation
 
-from django_pgqueue import Retry, Snooze, is_in_job, queues
+from django_pgqueue import Retry, Snooze, Unique, is_in_job, queues
 from django_pgqueue.exceptions import JobFailed, UnknownTask
 from django_pgqueue.jobs import kill
 from django_pgqueue.models import DeadJob, Job
@@ -83,7 +83,7 @@ class RunJobsTest(TestCase):
         assert DeadJob.objects.get(pk=first.id).reason == "superseded"
 
     def test_key_is_held_for_as_long_as_the_task_says(self):
-        once_an_hour = helped.note.using(unique_key="k", unique_for=HOUR)
+        once_an_hour = helped.note.using(unique_key="k", unique=Unique(hold=HOUR))
         once_an_hour.enqueue("first")
         run_jobs()
         assert not once_an_hour.enqueue("second").created

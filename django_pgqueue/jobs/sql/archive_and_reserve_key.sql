@@ -24,7 +24,7 @@ WITH done AS MATERIALIZED (
 held AS (
     UPDATE pgqueue_jobs AS job
     SET status = 'reserved',
-        run_at = statement_timestamp() + make_interval(secs => job.unique_for_seconds),
+        run_at = statement_timestamp() + make_interval(secs => job.unique_hold_seconds),
         lease_token = 0,
         worker_id = 0,
         concurrency_slot = NULL,

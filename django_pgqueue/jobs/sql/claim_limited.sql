@@ -54,11 +54,11 @@ claimed AS (
         lease_token = %(lease_token)s::bigint,
         lease_until = statement_timestamp() + make_interval(secs => lease_seconds),
         worker_id = %(worker_id)s::bigint,
-        unique_scope = CASE
-            WHEN unique_scope = 'start' THEN 'started'
-            WHEN unique_scope = 'live' AND (expires_at <= statement_timestamp() OR kill_requested_at IS NOT NULL)
+        unique_until = CASE
+            WHEN unique_until = 'start' THEN 'started'
+            WHEN unique_until = 'end' AND (expires_at <= statement_timestamp() OR kill_requested_at IS NOT NULL)
             THEN 'given_up'
-            ELSE unique_scope
+            ELSE unique_until
         END,
         started_at = statement_timestamp(),
         first_started_at = CASE WHEN first_started_at = 'epoch' THEN statement_timestamp() ELSE first_started_at END
@@ -81,7 +81,7 @@ claimed AS (
             WHEN expires_at <= statement_timestamp() THEN -2
             ELSE timeout_seconds
         END AS timeout_seconds,
-        lost, keep::integer + 2 * (unique_for_seconds > 0)::integer AS flags,
+        lost, keep::integer + 2 * (unique_hold_seconds > 0)::integer AS flags,
         first_started_at < statement_timestamp() - INTERVAL '1 day' AS is_old, concurrency_key,
         CASE
             WHEN backend <> '' OR metadata <> '{}' OR snoozes <> 0

@@ -33,8 +33,8 @@ buried AS (
     INSERT INTO pgqueue_dead_jobs (
         id, died_at, run_at, enqueued_at, first_started_at, started_at, worker_id, schedule_id, parent_id, expires_at,
         lease_seconds, timeout_seconds, priority, attempts, max_attempts, lost, snoozes, concurrency_limit,
-        unique_for_seconds, keep, keep_seconds, concurrency_strict, reason, queue, task, backend, args, kwargs,
-        unique_key, unique_scope, concurrency_key, fair_key, killed_by, metadata, progress, errors
+        unique_hold_seconds, keep, keep_seconds, concurrency_strict, reason, queue, task, backend, args, kwargs,
+        unique_key, unique_until, concurrency_key, fair_key, killed_by, metadata, progress, errors
     )
     SELECT
         gone.id, statement_timestamp(), gone.run_at, gone.enqueued_at,
@@ -42,8 +42,8 @@ buried AS (
         gone.started_at, gone.worker_id, gone.schedule_id, gone.parent_id, gone.expires_at, gone.lease_seconds,
         gone.timeout_seconds, gone.priority, gone.runs, gone.max_attempts,
         LEAST(gone.lost + (gone.reason = 'lost')::integer, 32767), gone.snoozes, gone.concurrency_limit,
-        gone.unique_for_seconds, gone.keep, gone.keep_seconds, gone.concurrency_strict, gone.reason, gone.queue,
-        gone.task, gone.backend, gone.args, gone.kwargs, gone.unique_key, gone.unique_scope, gone.concurrency_key,
+        gone.unique_hold_seconds, gone.keep, gone.keep_seconds, gone.concurrency_strict, gone.reason, gone.queue,
+        gone.task, gone.backend, gone.args, gone.kwargs, gone.unique_key, gone.unique_until, gone.concurrency_key,
         gone.fair_key,
         COALESCE(gone.killed_by, %(by)s::text), gone.metadata, gone.progress,
         CASE WHEN jsonb_array_length(gone.errors) >= 20 THEN gone.errors - 10 ELSE gone.errors END

@@ -23,7 +23,7 @@ WITH call AS MATERIALIZED (
 )
 INSERT INTO pgqueue_jobs (
     task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, keep_seconds, parent_id,
-    schedule_id, backend, args, kwargs, metadata, expires_at, unique_key, unique_scope, unique_for_seconds, concurrency_key,
+    schedule_id, backend, args, kwargs, metadata, expires_at, unique_key, unique_until, unique_hold_seconds, concurrency_key,
     concurrency_limit, concurrency_strict, fair_key
 )
 SELECT
@@ -55,15 +55,15 @@ SELECT
         GREATEST(call.run_at, statement_timestamp()) + make_interval(secs => %(expires_seconds)s::double precision)
     ),
     call.unique_key,
-    CASE WHEN call.unique_key IS NOT NULL THEN %(unique_scope)s::text END,
-    CASE WHEN call.unique_key IS NOT NULL THEN %(unique_for_seconds)s::integer ELSE 0 END,
+    CASE WHEN call.unique_key IS NOT NULL THEN %(unique_until)s::text END,
+    CASE WHEN call.unique_key IS NOT NULL THEN %(unique_hold_seconds)s::integer ELSE 0 END,
     call.concurrency_key,
     CASE WHEN call.concurrency_key IS NOT NULL THEN %(concurrency_limit)s::smallint END,
     %(concurrency_strict)s::boolean,
     call.fair_key
 FROM call
 ORDER BY call.unique_key COLLATE "C", call.position
-ON CONFLICT (unique_key) WHERE unique_scope IN ('live', 'start') DO NOTHING
+ON CONFLICT (unique_key) WHERE unique_until IN ('end', 'start') DO NOTHING
 RETURNING
     id, status = 'queued', status = 'limited', unique_key,
     CASE WHEN backend <> '' THEN enqueued_at END,

@@ -8,7 +8,7 @@ WITH options AS MATERIALIZED (
         number integer, task text, queue text, priority smallint, run_at timestamptz, delay_seconds double precision,
         max_attempts smallint, lease_seconds integer, timeout_seconds integer, keep boolean, keep_seconds integer,
         parent_id bigint, schedule_id bigint, backend text, metadata text, expires_at timestamptz,
-        expires_seconds double precision, unique_scope text, unique_for_seconds integer, concurrency_limit smallint,
+        expires_seconds double precision, unique_until text, unique_hold_seconds integer, concurrency_limit smallint,
         concurrency_strict boolean
     )
 ),
@@ -48,7 +48,7 @@ turn AS MATERIALIZED (
 )
 INSERT INTO pgqueue_jobs (
     task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, keep_seconds, parent_id,
-    schedule_id, backend, args, kwargs, metadata, expires_at, unique_key, unique_scope, unique_for_seconds, concurrency_key,
+    schedule_id, backend, args, kwargs, metadata, expires_at, unique_key, unique_until, unique_hold_seconds, concurrency_key,
     concurrency_limit, concurrency_strict, fair_key
 )
 SELECT
@@ -80,8 +80,8 @@ SELECT
         GREATEST(call.run_at, statement_timestamp()) + make_interval(secs => options.expires_seconds)
     ),
     call.unique_key,
-    CASE WHEN call.unique_key IS NOT NULL THEN options.unique_scope END,
-    CASE WHEN call.unique_key IS NOT NULL THEN options.unique_for_seconds ELSE 0 END,
+    CASE WHEN call.unique_key IS NOT NULL THEN options.unique_until END,
+    CASE WHEN call.unique_key IS NOT NULL THEN options.unique_hold_seconds ELSE 0 END,
     call.concurrency_key,
     CASE WHEN call.concurrency_key IS NOT NULL THEN options.concurrency_limit END,
     options.concurrency_strict,
@@ -90,7 +90,7 @@ FROM call
 JOIN options ON options.number = call.options
 LEFT JOIN turn ON turn.position = call.position
 ORDER BY call.unique_key COLLATE "C", call.position
-ON CONFLICT (unique_key) WHERE unique_scope IN ('live', 'start') DO NOTHING
+ON CONFLICT (unique_key) WHERE unique_until IN ('end', 'start') DO NOTHING
 RETURNING
     id, status = 'queued', status = 'limited', unique_key,
     CASE WHEN backend <> '' THEN enqueued_at END,

@@ -11,7 +11,7 @@ SELECT
     (
         SELECT job.id
         FROM pgqueue_jobs AS job
-        WHERE job.unique_key = %(unique_key)s::text AND job.unique_scope IN ('live', 'start')
+        WHERE job.unique_key = %(unique_key)s::text AND job.unique_until IN ('end', 'start')
         LIMIT 1
     )
 FROM pgqueue_dead_jobs AS dead

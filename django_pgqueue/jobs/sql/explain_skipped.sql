@@ -10,7 +10,7 @@ SELECT
         WHEN EXISTS (
             SELECT
             FROM pgqueue_jobs AS holder
-            WHERE holder.unique_key = dead.unique_key AND holder.unique_scope IN ('live', 'start')
+            WHERE holder.unique_key = dead.unique_key AND holder.unique_until IN ('end', 'start')
         )
         THEN 'key_held'
         WHEN NOT (

@@ -12,7 +12,7 @@ SELECT
         WHEN %(on_conflict)s::text = 'replace' AND job.task = ANY (%(tasks)s::text[]) THEN 'replace'
         WHEN %(on_conflict)s::text = 'later' AND job.run_at < due.run_at THEN 'later'
         WHEN %(on_conflict)s::text = 'earlier' AND job.run_at > due.run_at THEN 'earlier'
-        WHEN %(in_transaction)s::boolean AND job.unique_scope = 'start' THEN 'keep_from_starting'
+        WHEN %(in_transaction)s::boolean AND job.unique_until = 'start' THEN 'keep_from_starting'
     END
 FROM unnest(%(unique_keys)s::text[]) AS call (unique_key)
 CROSS JOIN (
@@ -22,8 +22,8 @@ CROSS JOIN (
     ) AS run_at
 ) AS due
 CROSS JOIN LATERAL (
-    SELECT one.id, one.status, one.run_at, one.lease_token, one.task, one.unique_scope, one.expires_at, one.kill_requested_at
+    SELECT one.id, one.status, one.run_at, one.lease_token, one.task, one.unique_until, one.expires_at, one.kill_requested_at
     FROM pgqueue_jobs AS one
-    WHERE one.unique_key = call.unique_key AND one.unique_scope IN ('live', 'start')
+    WHERE one.unique_key = call.unique_key AND one.unique_until IN ('end', 'start')
     LIMIT 1
 ) AS job;

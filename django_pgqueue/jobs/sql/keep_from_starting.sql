@@ -1,4 +1,4 @@
--- Keep jobs with the scope 'start' from starting before the caller's transaction ends, by FOR SHARE locks taken in
+-- Keep jobs of which unique_until is 'start' from starting before the caller's transaction ends, by FOR SHARE locks taken in
 -- order of the keys. Called by unique._Insertion._settle(). Waits for sessions that change the rows. Leans on
 -- pgqueue_jobs_unique. Returns like replace.sql; a job that has started or is over by then is missing, and the caller
 -- undoes the statement.
@@ -10,7 +10,7 @@ CROSS JOIN LATERAL (
     SELECT one.unique_key, one.id, one.queue, one.status, one.concurrency_key
     FROM pgqueue_jobs AS one
     WHERE one.unique_key = call.unique_key
-      AND one.unique_scope = 'start'
+      AND one.unique_until = 'start'
       AND one.lease_token = 0
       AND (one.expires_at > clock_timestamp()) IS NOT FALSE
       AND one.kill_requested_at IS NULL

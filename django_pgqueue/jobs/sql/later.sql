@@ -29,7 +29,7 @@ WHERE job.id = ANY (ARRAY(
         SELECT one.id
         FROM pgqueue_jobs AS one
         WHERE one.unique_key = call.unique_key
-          AND one.unique_scope IN ('live', 'start')
+          AND one.unique_until IN ('end', 'start')
           AND one.lease_token = 0
           AND one.status <> 'reserved'
           AND (one.expires_at > clock_timestamp()) IS NOT FALSE

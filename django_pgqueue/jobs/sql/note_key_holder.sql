@@ -8,7 +8,7 @@ WITH refused AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT job.id
         FROM pgqueue_jobs AS job
-        WHERE job.unique_key = dead.unique_key AND job.unique_scope IN ('live', 'start')
+        WHERE job.unique_key = dead.unique_key AND job.unique_until IN ('end', 'start')
         LIMIT 1
     ) AS holder
     WHERE dead.id = ANY (%(ids)s::bigint[])

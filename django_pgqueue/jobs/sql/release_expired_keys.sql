@@ -3,7 +3,7 @@
 -- the keys and waits for them. Leans on pgqueue_jobs_unique. Returns like replace.sql; a job that is claimed meanwhile,
 -- or is not over any more, is missing, and the caller undoes the statement.
 UPDATE pgqueue_jobs AS job
-SET unique_scope = CASE WHEN job.unique_scope = 'live' THEN 'given_up' ELSE 'started' END
+SET unique_until = CASE WHEN job.unique_until = 'end' THEN 'given_up' ELSE 'started' END
 WHERE job.id = ANY (ARRAY(
     SELECT conflict.id
     FROM unnest(%(unique_keys)s::text[]) AS call (unique_key)
@@ -11,7 +11,7 @@ WHERE job.id = ANY (ARRAY(
         SELECT one.id
         FROM pgqueue_jobs AS one
         WHERE one.unique_key = call.unique_key
-          AND one.unique_scope IN ('live', 'start')
+          AND one.unique_until IN ('end', 'start')
           AND one.lease_token = 0
           AND CASE
               WHEN one.status = 'reserved' THEN one.run_at <= clock_timestamp()

@@ -49,17 +49,17 @@ archived AS (
 -- up.
 next AS (
     INSERT INTO pgqueue_jobs (
-        run_at, parent_id, expires_at, lease_seconds, timeout_seconds, unique_for_seconds, priority, max_attempts,
+        run_at, parent_id, expires_at, lease_seconds, timeout_seconds, unique_hold_seconds, priority, max_attempts,
         concurrency_limit, keep, keep_seconds, concurrency_strict, status, queue, task, backend, args, kwargs,
-        unique_key, unique_scope, concurrency_key, fair_key, metadata
+        unique_key, unique_until, concurrency_key, fair_key, metadata
     )
     SELECT
         gone.next_at, gone.id,
         -- for as long as its parent, whose run_at says no more when that was once it is a retry's, or a turn
         gone.next_at + (gone.expires_at - GREATEST(LEAST(gone.run_at, gone.first_started_at), gone.enqueued_at)),
-        gone.lease_seconds, gone.timeout_seconds, gone.unique_for_seconds, gone.priority, gone.max_attempts,
+        gone.lease_seconds, gone.timeout_seconds, gone.unique_hold_seconds, gone.priority, gone.max_attempts,
         gone.concurrency_limit, gone.keep, gone.keep_seconds, gone.concurrency_strict, 'scheduled', gone.queue,
-        gone.task, gone.backend, gone.args, gone.kwargs, gone.unique_key, gone.unique_scope, gone.concurrency_key,
+        gone.task, gone.backend, gone.args, gone.kwargs, gone.unique_key, gone.unique_until, gone.concurrency_key,
         gone.fair_key,
         -- a trace of its own: that of a chain would never end
         CASE

@@ -17,17 +17,17 @@ WITH target AS MATERIALIZED (
 retried AS (
     INSERT INTO pgqueue_jobs (
         id, run_at, enqueued_at, first_started_at, schedule_id, parent_id, lease_seconds, timeout_seconds, priority,
-        max_attempts, concurrency_limit, unique_for_seconds, keep, keep_seconds, concurrency_strict, status, queue,
-        task, backend, args, kwargs, unique_key, unique_scope, concurrency_key, fair_key, metadata, progress, errors
+        max_attempts, concurrency_limit, unique_hold_seconds, keep, keep_seconds, concurrency_strict, status, queue,
+        task, backend, args, kwargs, unique_key, unique_until, concurrency_key, fair_key, metadata, progress, errors
     )
     SELECT
         target.id, statement_timestamp(), target.enqueued_at, target.first_started_at, target.schedule_id,
         target.parent_id, target.lease_seconds, target.timeout_seconds, target.priority, target.max_attempts,
-        target.concurrency_limit, target.unique_for_seconds, target.keep, target.keep_seconds,
+        target.concurrency_limit, target.unique_hold_seconds, target.keep, target.keep_seconds,
         target.concurrency_strict,
         CASE WHEN target.concurrency_key IS NULL THEN 'queued' ELSE 'limited' END, target.queue, target.task,
         target.backend, target.args, target.kwargs, target.unique_key,
-        CASE target.unique_scope WHEN 'started' THEN 'start' WHEN 'given_up' THEN 'live' ELSE target.unique_scope END,
+        CASE target.unique_until WHEN 'started' THEN 'start' WHEN 'given_up' THEN 'end' ELSE target.unique_until END,
         target.concurrency_key, target.fair_key, target.metadata, target.progress,
         CASE WHEN jsonb_array_length(target.errors) >= 20 THEN target.errors - 10 ELSE target.errors END
             || jsonb_build_object(

@@ -11,8 +11,8 @@ WITH target AS MATERIALIZED (
 retried AS (
     INSERT INTO pgqueue_jobs (
         run_at, enqueued_at, parent_id, lease_seconds, timeout_seconds, priority, max_attempts, concurrency_limit,
-        unique_for_seconds, keep, keep_seconds, concurrency_strict, status, queue, task, backend, args, kwargs,
-        unique_key, unique_scope, concurrency_key, fair_key, metadata, errors
+        unique_hold_seconds, keep, keep_seconds, concurrency_strict, status, queue, task, backend, args, kwargs,
+        unique_key, unique_until, concurrency_key, fair_key, metadata, errors
     )
     SELECT
         statement_timestamp(), statement_timestamp(), target.id, target.lease_seconds, target.timeout_seconds,
@@ -23,17 +23,17 @@ retried AS (
         END,
         CASE
             WHEN %(unique_key)s::text IS NULL THEN 0
-            WHEN target.unique_key IS NULL THEN %(unique_for_seconds)s::integer
-            ELSE target.unique_for_seconds
+            WHEN target.unique_key IS NULL THEN %(unique_hold_seconds)s::integer
+            ELSE target.unique_hold_seconds
         END,
         target.keep, target.keep_seconds, target.concurrency_strict,
         CASE WHEN %(concurrency_key)s::text IS NULL THEN 'queued' ELSE 'limited' END, %(queue)s::text, %(task)s::text,
         target.backend, %(args)s::jsonb, %(kwargs)s::jsonb, %(unique_key)s::text,
         CASE
             WHEN %(unique_key)s::text IS NULL THEN NULL
-            WHEN target.unique_scope = 'started' THEN 'start'
-            WHEN target.unique_scope = 'given_up' THEN 'live'
-            ELSE COALESCE(target.unique_scope, %(unique_scope)s::text)
+            WHEN target.unique_until = 'started' THEN 'start'
+            WHEN target.unique_until = 'given_up' THEN 'end'
+            ELSE COALESCE(target.unique_until, %(unique_until)s::text)
         END,
         %(concurrency_key)s::text, %(fair_key)s::text, target.metadata,
         jsonb_build_array(

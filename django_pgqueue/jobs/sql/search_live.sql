@@ -13,7 +13,7 @@ looked AS MATERIALIZED (
             AND (%(task_prefix)s::text IS NULL OR starts_with(job.task, %(task_prefix)s::text))
             AND (
                 %(unique_key)s::text IS NULL
-                OR job.unique_key = %(unique_key)s::text AND job.unique_scope IN ('live', 'start')
+                OR job.unique_key = %(unique_key)s::text AND job.unique_until IN ('end', 'start')
             )
             AND (
                 %(argument)s::jsonb IS NULL

@@ -30,7 +30,7 @@ SELECT
     EXISTS (
         SELECT
         FROM pgqueue_jobs AS job
-        WHERE job.unique_scope = 'started'
+        WHERE job.unique_until = 'started'
           AND job.lease_token = 0
           AND job.status <> 'reserved'
           AND (job.expires_at > statement_timestamp()) IS NOT FALSE

@@ -3,7 +3,7 @@
 -- of id. Leans on pgqueue_jobs_started; locks nothing.
 SELECT job.id
 FROM pgqueue_jobs AS job
-WHERE job.unique_scope = 'started'
+WHERE job.unique_until = 'started'
   AND job.id > %(after)s::bigint
   AND job.lease_token = 0
   AND job.status <> 'reserved'

@@ -8,7 +8,7 @@ CROSS JOIN LATERAL (
     SELECT other.id
     FROM pgqueue_jobs AS other
     WHERE other.unique_key = job.unique_key
-      AND other.unique_scope IN ('live', 'start')
+      AND other.unique_until IN ('end', 'start')
       AND CASE
           WHEN other.status = 'reserved' THEN other.run_at > statement_timestamp()
           ELSE other.lease_token <> 0
@@ -16,7 +16,7 @@ CROSS JOIN LATERAL (
       END
     LIMIT 1
 ) AS conflict
-WHERE job.unique_scope = 'started'
+WHERE job.unique_until = 'started'
   AND job.lease_token = 0
   AND job.status <> 'reserved'
   AND (job.expires_at > statement_timestamp()) IS NOT FALSE

@@ -14,7 +14,7 @@ CREATE FUNCTION pgqueue_enqueue(
     run_at timestamptz DEFAULT NULL,
     max_attempts integer DEFAULT 10,
     unique_key text DEFAULT NULL,
-    unique_scope text DEFAULT 'live',
+    unique_until text DEFAULT 'end',
     concurrency_key text DEFAULT NULL,
     concurrency_limit integer DEFAULT 1
 ) RETURNS bigint
@@ -28,7 +28,7 @@ DECLARE
 BEGIN
     LOOP
         INSERT INTO pgqueue_jobs (
-            task, args, kwargs, queue, priority, run_at, max_attempts, unique_key, unique_scope, concurrency_key,
+            task, args, kwargs, queue, priority, run_at, max_attempts, unique_key, unique_until, concurrency_key,
             concurrency_limit, status
         )
         VALUES (
@@ -40,7 +40,7 @@ BEGIN
             COALESCE(pgqueue_enqueue.run_at, statement_timestamp()),
             pgqueue_enqueue.max_attempts,
             pgqueue_enqueue.unique_key,
-            CASE WHEN pgqueue_enqueue.unique_key IS NOT NULL THEN pgqueue_enqueue.unique_scope END,
+            CASE WHEN pgqueue_enqueue.unique_key IS NOT NULL THEN pgqueue_enqueue.unique_until END,
             pgqueue_enqueue.concurrency_key,
             CASE WHEN pgqueue_enqueue.concurrency_key IS NOT NULL THEN pgqueue_enqueue.concurrency_limit END,
             CASE
@@ -49,7 +49,7 @@ BEGIN
                 ELSE 'queued'
             END
         )
-        ON CONFLICT (unique_key) WHERE unique_scope IN ('live', 'start') DO NOTHING
+        ON CONFLICT (unique_key) WHERE unique_until IN ('end', 'start') DO NOTHING
         RETURNING id INTO job_id;
         IF FOUND THEN
             RETURN job_id;
@@ -61,10 +61,10 @@ BEGIN
                 ELSE job.lease_token = 0
                     AND (job.kill_requested_at IS NOT NULL OR COALESCE(job.expires_at <= clock_timestamp(), false))
             END,
-            job.unique_scope = 'start'
+            job.unique_until = 'start'
         INTO job_id, is_over, may_start
         FROM pgqueue_jobs AS job
-        WHERE job.unique_key = pgqueue_enqueue.unique_key AND job.unique_scope IN ('live', 'start');
+        WHERE job.unique_key = pgqueue_enqueue.unique_key AND job.unique_until IN ('end', 'start');
         CONTINUE WHEN NOT FOUND;
         IF NOT is_over AND NOT may_start THEN
             RETURN job_id;
@@ -72,9 +72,9 @@ BEGIN
         BEGIN
             IF is_over THEN
                 UPDATE pgqueue_jobs AS job
-                SET unique_scope = CASE WHEN job.unique_scope = 'live' THEN 'given_up' ELSE 'started' END
+                SET unique_until = CASE WHEN job.unique_until = 'end' THEN 'given_up' ELSE 'started' END
                 WHERE job.id = job_id
-                  AND job.unique_scope IN ('live', 'start')
+                  AND job.unique_until IN ('end', 'start')
                   AND job.lease_token = 0
                   AND CASE
                       WHEN job.status = 'reserved' THEN job.run_at <= clock_timestamp()
@@ -84,7 +84,7 @@ BEGIN
                 PERFORM
                 FROM pgqueue_jobs AS job
                 WHERE job.id = job_id
-                  AND job.unique_scope = 'start'
+                  AND job.unique_until = 'start'
                   AND job.lease_token = 0
                   AND (job.expires_at > clock_timestamp()) IS NOT FALSE
                   AND job.kill_requested_at IS NULL

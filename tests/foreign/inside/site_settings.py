@@ -2,6 +2,8 @@
 
 from database import DATABASES as DATABASES
 
+from django_pgqueue import Unique
+
 from .base import INSTALLED_APPS as APPS
 
 INSTALLED_APPS = [*APPS, "django.contrib.postgres", "django_pgqueue"]
@@ -12,7 +14,7 @@ TASKS = {
         "OPTIONS": {
             "discard_on": ["django.core.exceptions.ObjectDoesNotExist"],
             "tasks": {
-                name: {"unique_by": ["app_label", "model_name", "pk"], "unique_scope": "start"}
+                name: {"unique": Unique(["app_label", "model_name", "pk"], until="start")}
                 for name in (
                     "modelsearch.tasks.insert_or_update_object_task",
                     "wagtail.tasks.update_reference_index_task",

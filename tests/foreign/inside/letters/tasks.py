@@ -4,10 +4,10 @@ from django.dispatch import receiver
 from post_office.mail import send_queued_mail_until_done
 from post_office.signals import email_queued
 
-from django_pgqueue import task
+from django_pgqueue import Unique, task
 
 
-@task(queue="mails", unique_by=lambda: "post_office", unique_scope="start")
+@task(queue="mails", unique=Unique((), until="start"))
 def deliver() -> None:
     send_queued_mail_until_done()
 

@@ -3,7 +3,7 @@
 import datetime as dt
 from typing import assert_type
 
-from django_pgqueue import Discard, Retry, Snooze, Task, current_job, exponential, is_in_job, periodic, task
+from django_pgqueue import Discard, Retry, Snooze, Task, Unique, current_job, exponential, is_in_job, periodic, task
 from django_pgqueue.jobs.context import CurrentJob
 
 
@@ -12,7 +12,7 @@ def pack(order_id: int, *, gift: bool = False) -> str:
     return f"order {order_id}{' with a ribbon' if gift else ''}"
 
 
-@task(queue="mail", max_attempts=8, backoff=lambda attempt: 2.0**attempt, unique_by=["order_id"])
+@task(queue="mail", max_attempts=8, backoff=lambda attempt: 2.0**attempt, unique=Unique(["order_id"], until="start"))
 async def write(order_id: int) -> None:
     job = current_job()
     job.set_progress(1, 2, "half of it")
@@ -48,6 +48,9 @@ task(backoff=dt.timedelta(minutes=1))
 task(backoff="1m")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 task(discard_on=LookupError)
 task(discard_on=KeyboardInterrupt)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+task(unique=True)
+task(unique="order_id")
+task(unique=Unique((), hold=dt.timedelta(hours=1), on_conflict="later"))
 task(backof=1)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 task(run_at=dt.timedelta(1))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 pack("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -58,6 +61,11 @@ def decide() -> None:
     exponential(factor=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     Retry(delay="1m")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     Snooze()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+def refused() -> None:
+    Unique("order_id", until="strat")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    pack.using(on_conflict="replcae")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def tell() -> None:
