@@ -1,4 +1,4 @@
-"""Measure the time from a job's commit until wait() returns, on an idle machine.
+"""Measure the time from a job's commit until result() returns, on an idle machine.
 
 The job is a real worker's; this process waits for it. The instant of the commit is the database's: succeeded_at is that
 of the statement that wrote the outcome, and the commit comes after it. So the latency is measured from a little too
@@ -42,7 +42,7 @@ def findings(options: argparse.Namespace) -> Iterator[Finding]:
         note = ", ".join(f"p{share} {percentile(seen, share):.1f} ms" for share in (50, 95, 99))
         target = at_most(20) if name == "NOTIFY" else None
         yield Finding(
-            f"wait() after the commit, {name}, p95",
+            f"result() after the commit, {name}, p95",
             *(statistics.median(tails[name]), target),
             unit="ms",
             note=note,
@@ -60,10 +60,10 @@ def latencies(jobs: int, *, notify: bool) -> list[float]:
     begin_empty()
     seen = []
     with worker(), override_settings(PGQUEUE=settings(notify=notify)):
-        rest.enqueue(0).wait(PATIENCE_SECONDS)
+        rest.enqueue(0).result(PATIENCE_SECONDS)
         for _ in range(WARM_UP + jobs):
             handle = rest.enqueue(int(random.uniform(0, LONGEST_SECONDS) * 1e6))
-            handle.wait(PATIENCE_SECONDS)
+            handle.result(PATIENCE_SECONDS)
             returned = time.time()
             seen.append((returned - handle.state().ended_at.timestamp()) * 1e3)
             time.sleep(random.uniform(0.01, 0.03))

@@ -23,6 +23,8 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)  # of a plain function; what a coroutine returns is T
 T = TypeVar("T")
 
+AnyArguments = tuple[Any, ...] | Mapping[str, Any]  # of one job: positional ones, or those by name
+
 HABITS = frozenset({"apply_async", "defer", "delay", "delay_on_commit", "send", "send_with_options"})  # of other queues
 
 
@@ -53,18 +55,32 @@ class Task(TaskDefinition, Generic[P, R_co]):
                 problem += f". A job is made by {me}.enqueue(…); with options by {me}.using(…).enqueue(…)"
             raise AttributeError(problem, name=name, obj=self)
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
+    @overload
+    def enqueue(self: "Task[P, Coroutine[Any, Any, T]]", *args: P.args, **kwargs: P.kwargs) -> JobHandle[T]: ...
+    @overload
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R_co]: ...
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[Any]:
         """Insert one job in the caller's transaction: it exists if and only if that commits.
 
         See ``django_pgqueue.enqueue`` for errors and for what happens without a transaction.
         """
         return enqueue_one(self, args, kwargs)
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
+    @overload
+    async def aenqueue(self: "Task[P, Coroutine[Any, Any, T]]", *args: P.args, **kwargs: P.kwargs) -> JobHandle[T]: ...
+    @overload
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R_co]: ...
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[Any]:
         """Do what ``enqueue`` does from async code, on the connection that sync code of this context uses."""
-        return await _in_sync(self.enqueue, *args, **kwargs)
+        return await _in_sync(enqueue_one, self, args, kwargs)
 
-    def enqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], /) -> list[JobHandle]:
+    @overload
+    def enqueue_many(
+        self: "Task[P, Coroutine[Any, Any, T]]", calls: Iterable[AnyArguments], /
+    ) -> list[JobHandle[T]]: ...
+    @overload
+    def enqueue_many(self, calls: Iterable[AnyArguments], /) -> list[JobHandle[R_co]]: ...
+    def enqueue_many(self, calls: Iterable[AnyArguments], /) -> list[JobHandle[Any]]:
         """Enqueue many jobs with one statement, in the caller's transaction; all or none.
 
         Args:
@@ -87,7 +103,13 @@ class Task(TaskDefinition, Generic[P, R_co]):
             for job_id, is_new in zip(inserted.ids, inserted.created, strict=True)
         ]
 
-    async def aenqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], /) -> list[JobHandle]:
+    @overload
+    async def aenqueue_many(
+        self: "Task[P, Coroutine[Any, Any, T]]", calls: Iterable[AnyArguments], /
+    ) -> list[JobHandle[T]]: ...
+    @overload
+    async def aenqueue_many(self, calls: Iterable[AnyArguments], /) -> list[JobHandle[R_co]]: ...
+    async def aenqueue_many(self, calls: Iterable[AnyArguments], /) -> list[JobHandle[Any]]:
         """Do what ``enqueue_many`` does from async code."""
         return await _in_sync(self.enqueue_many, calls)
 
@@ -125,11 +147,11 @@ class Call(Generic[R_co]):
         named = [f"{key}={value!r}" for key, value in kwargs.items()] if isinstance(kwargs, dict) else [f"**{kwargs}"]
         return f"<Call {self.task.name}({', '.join([*positional, *named])})>"
 
-    def enqueue(self) -> JobHandle:
+    def enqueue(self) -> JobHandle[R_co]:
         """Insert the job in the caller's transaction, as ``Task.enqueue``."""
         return enqueue_one(self.task, self.args, self.kwargs)
 
-    async def aenqueue(self) -> JobHandle:
+    async def aenqueue(self) -> JobHandle[R_co]:
         """Do what ``enqueue`` does from async code."""
         return await _in_sync(self.enqueue)
 
@@ -230,10 +252,12 @@ AnyTask = TaskDefinition | str
 
 
 @overload
-def enqueue(task: Task[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle: ...
+def enqueue(task: Task[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[T]: ...
 @overload
-def enqueue(task: str, /, *args: Any, **kwargs: Any) -> JobHandle: ...
-def enqueue(task: AnyTask, /, *args: Any, **kwargs: Any) -> JobHandle:
+def enqueue(task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
+@overload
+def enqueue(task: str, /, *args: Any, **kwargs: Any) -> JobHandle[Any]: ...
+def enqueue(task: AnyTask, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
     """Enqueue one job of a task, or of the task with this name.
 
     The job is inserted by one statement in the caller's transaction on the queue's database: it exists if and only if
@@ -254,14 +278,14 @@ def enqueue(task: AnyTask, /, *args: Any, **kwargs: Any) -> JobHandle:
 
 def enqueue_one(
     task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, schedule_id: int | None = None
-) -> JobHandle:
+) -> JobHandle[Any]:
     """Check the arguments and insert the job; ``Task.enqueue`` and ``enqueue`` end here."""
     inserted = insert_one(task, args, kwargs, schedule_id=schedule_id)
     run_if_immediate(task.database, inserted.ids)
     return JobHandle(inserted.ids[0], task.name, task.options.queue, task.database, inserted.created[0])
 
 
-def enqueue_many(calls: Iterable[Call[R]], /) -> list[JobHandle]:
+def enqueue_many(calls: Iterable[Call[R]], /) -> list[JobHandle[R]]:
     """Enqueue many jobs, of any tasks, with one statement in the caller's transaction; all or none.
 
     Several calls with one unique key make one job: the first, with the arguments of the last that has
@@ -294,7 +318,7 @@ def enqueue_many(calls: Iterable[Call[R]], /) -> list[JobHandle]:
     ]
 
 
-async def aenqueue_many(calls: Iterable[Call[R]], /) -> list[JobHandle]:
+async def aenqueue_many(calls: Iterable[Call[R]], /) -> list[JobHandle[R]]:
     """Do what ``enqueue_many`` does from async code, on the connection that sync code of this context uses."""
     return await _in_sync(enqueue_many, calls)
 

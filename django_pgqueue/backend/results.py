@@ -40,17 +40,18 @@ class PgQueueTaskResult(AnyTaskResult):
     __slots__ = ()
 
     @property
-    def job(self) -> JobHandle:
+    def job(self) -> JobHandle[Any]:
         """The job's handle, for what the framework has no word for: ``state()`` has its progress and metadata."""
         return jobs.get(int(self.id), database=self.task.get_backend().options.get("database"))
 
-    def wait(self, timeout: float | dt.timedelta) -> Any:
-        """Wait until the job has ended, refresh this, and return what the task returned; see ``JobHandle.wait``.
+    def result(self, timeout: float | dt.timedelta | None = None) -> Any:
+        """Return what the task returned and refresh this; with a timeout, wait for its end: see ``JobHandle.result``.
 
         Args:
-            timeout: seconds above 0, or a timedelta.
+            timeout: seconds above 0, or a timedelta. None: do not wait.
 
         Raises:
+            JobNotFinished: it has not ended yet, and there is no timeout.
             TimeoutError: it has not ended by then. It goes on.
             JobFailed: it has FAILED; this has its errors.
             JobNotCommitted: it was enqueued in the transaction that the caller is in.
@@ -58,17 +59,17 @@ class PgQueueTaskResult(AnyTaskResult):
             UnknownJob, ResultNotKept: it has succeeded, and its result is not kept.
         """
         try:
-            value = self.job.wait(timeout)
+            value = self.job.result(timeout)
         except JobFailed:
             self.refresh()
             raise
         self.refresh()
         return value
 
-    async def await_(self, timeout: float | dt.timedelta) -> Any:  # noqa: ASYNC109 - it is the one of wait()
-        """Do what ``wait`` does from async code; no thread is kept busy."""
+    async def aresult(self, timeout: float | dt.timedelta | None = None) -> Any:  # noqa: ASYNC109 - as result()
+        """Do what ``result`` does from async code; waiting keeps no thread busy."""
         try:
-            value = await self.job.await_(timeout)
+            value = await self.job.aresult(timeout)
         except JobFailed:
             await self.arefresh()
             raise

@@ -279,7 +279,7 @@ def add_action(parser: argparse.ArgumentParser, action: Action) -> None:
         parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
-def enqueue_from(options: dict[str, Any]) -> JobHandle:
+def enqueue_from(options: dict[str, Any]) -> JobHandle[Any]:
     """Enqueue the job; raise CommandError where there is no such task, or what it was given cannot be."""
     wanted: Any = {name: options[name] for name in OF_JOBS & options.keys() if options[name] is not None}
     try:

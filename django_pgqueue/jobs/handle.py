@@ -1,30 +1,37 @@
-"""Handle of a job, returned by ``enqueue()`` or made of its id: its state, its result, waiting for that."""
+"""Handle of a job, returned by ``enqueue()`` or made of its id: its state, its result, what is done to it."""
 
 import asyncio
 import datetime as dt
 import time
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.utils.asyncio import async_unsafe
 
 from django_pgqueue import registry
+from django_pgqueue.actors import By
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.exceptions import InvalidJob, JobFailed, JobNotCommitted, JobNotFinished, ResultNotKept, UnknownJob
+from django_pgqueue.jobs.actions import kill
+from django_pgqueue.jobs.dead_letter import retry
 from django_pgqueue.jobs.lookup import JobState, find
 from django_pgqueue.jobs.redaction import scrub_json, scrubber
 from django_pgqueue.jobs.waiter import waiter_for
 from django_pgqueue.states import DEAD
 from django_pgqueue.validation import seconds_of
 
+R_co = TypeVar("R_co", covariant=True)
+
 SLICE_SECONDS = 0.5  # maximum wait outside of Python code: an interruption of the job is raised only there
 
 
 @dataclass(frozen=True, slots=True)
-class JobHandle:
-    """A job that was enqueued, or whose id is known.
+class JobHandle(Generic[R_co]):
+    """A job that was enqueued, or whose id is known; two are equal if id and database are.
+
+    For type checkers it knows what the task returns. At run time that is what JSON makes of it: a tuple is a list.
 
     Attributes:
         id: its id for life, whichever table it is in.
@@ -35,10 +42,10 @@ class JobHandle:
     """
 
     id: int
-    task: str
-    queue: str
+    task: str = field(compare=False)
+    queue: str = field(compare=False)
     database: str
-    created: bool = True
+    created: bool = field(default=True, compare=False)
 
     def state(self) -> JobState:
         """Return where the job is and what is known of it, as the caller's connection sees it, by one query.
@@ -52,45 +59,80 @@ class JobHandle:
         """Do what ``state`` does from async code."""
         return await sync_to_async(self.state, thread_sensitive=True)()
 
-    def result(self) -> Any:
-        """Return what the job's task returned, by one query.
+    def status(self) -> str:
+        """Return the status of the job, by one query: of a live one its ``Status``, else ``succeeded`` or ``dead``.
 
         Raises:
-            JobNotFinished: it has not ended yet.
+            UnknownJob: as ``state``.
+        """
+        return self.state().status
+
+    async def astatus(self) -> str:
+        """Do what ``status`` does from async code."""
+        return (await self.astate()).status
+
+    def result(self, timeout: float | dt.timedelta | None = None) -> R_co:
+        """Return what the job's task returned; with a timeout, wait until the job has ended.
+
+        Without a timeout it is one query. Waiting takes a connection of this process's own, whatever transaction the
+        caller is in; but while that is open, what it has locked stays locked. The process listens while a caller waits,
+        so that a job's end is known within milliseconds; where that cannot be, it polls every
+        ``PGQUEUE["POLL_SECONDS"]``. Inside a job waiting keeps a slot busy: where no other is free for the job waited
+        for, it ends with the timeout.
+
+        Args:
+            timeout: seconds above 0, or a timedelta. None: do not wait.
+
+        Raises:
+            JobNotFinished: it has not ended yet, and there is no timeout.
+            TimeoutError: it has not ended by then. It goes on.
+            JobNotCommitted: it was enqueued in the transaction that the caller is in, before whose commit none starts.
             JobFailed: it is dead.
             ResultNotKept: it has succeeded, and its result is not there.
             UnknownJob: it was never committed, or nothing is kept of it any more.
+            InvalidJob: the timeout is not above 0.
         """
-        return result_of(self.state())
+        returned: R_co = result_of(self.state() if timeout is None else self._ended(_seconds(timeout)))
+        return returned
 
-    async def aresult(self) -> Any:
-        """Do what ``result`` does from async code."""
-        return result_of(await self.astate())
+    async def aresult(self, timeout: float | dt.timedelta | None = None) -> R_co:  # noqa: ASYNC109 - as result()
+        """Do what ``result`` does from async code; waiting keeps no thread busy."""
+        returned: R_co = result_of(await (self.astate() if timeout is None else self._aended(_seconds(timeout))))
+        return returned
 
-    @async_unsafe("wait() would block the event loop. Use await_().")
-    def wait(self, timeout: float | dt.timedelta) -> Any:
-        """Wait until the job has ended; return what its task returned.
-
-        Waits on a connection of this process's own, whatever transaction the caller is in; but while that is open, what
-        it has locked stays locked. The process listens while a caller waits, so that a job's end is known within
-        milliseconds; where that cannot be, it polls every ``PGQUEUE["POLL_SECONDS"]``. Inside a job this keeps a slot
-        busy: where no other is free for the job waited for, it ends with the timeout.
+    def kill(self, *, by: By = "") -> bool:
+        """Kill the job, as ``jobs.kill`` does.
 
         Args:
-            timeout: seconds above 0, or a timedelta.
+            by: user who does it, or the username.
 
-        Raises:
-            TimeoutError: it has not ended by then. It goes on.
-            JobNotCommitted: it was enqueued in the transaction that the caller is in, before whose commit none starts.
-            InvalidJob: the timeout is not above 0.
-            JobFailed, ResultNotKept, UnknownJob: as ``result``.
+        Returns:
+            Whether it is dead now, or runs and was asked to stop. False: it was over, or another transaction has locked
+            it.
         """
-        deadline = time.monotonic() + (seconds := _seconds(timeout))
+        killed = kill([self.id], by=by, database=self.database)
+        return bool(killed.dead or killed.requested)
+
+    def retry(self, *, by: By = "") -> bool:
+        """Send the job back to be run, as ``jobs.retry`` does.
+
+        Args:
+            by: user who does it, or the username.
+
+        Returns:
+            Whether it is to be run again. False: it was not dead, a live job has its unique key, or another transaction
+            has locked it.
+        """
+        return bool(retry([self.id], by=by, database=self.database).ids)
+
+    @async_unsafe("result() would block the event loop. Use aresult().")
+    def _ended(self, seconds: float) -> JobState:
+        deadline = time.monotonic() + seconds
         waiter = waiter_for(self.database, self.id)
         try:
             while (left := deadline - time.monotonic()) > 0:
                 try:
-                    return result_of(waiter.result(min(left, SLICE_SECONDS)))
+                    return waiter.result(min(left, SLICE_SECONDS))
                 except TimeoutError:
                     continue
                 except UnknownJob:
@@ -100,12 +142,10 @@ class JobHandle:
             waiter.cancel()
         raise self._too_late(seconds, waiter.status)
 
-    async def await_(self, timeout: float | dt.timedelta) -> Any:  # noqa: ASYNC109 - it is the one of wait()
-        """Do what ``wait`` does from async code; no thread is kept busy."""
-        seconds = _seconds(timeout)
+    async def _aended(self, seconds: float) -> JobState:
         waiter = waiter_for(self.database, self.id)
         try:
-            state = await asyncio.wait_for(asyncio.wrap_future(waiter), seconds)
+            return await asyncio.wait_for(asyncio.wrap_future(waiter), seconds)
         except TimeoutError:
             raise self._too_late(seconds, waiter.status) from None
         except UnknownJob:
@@ -113,7 +153,6 @@ class JobHandle:
             raise
         finally:
             waiter.cancel()
-        return result_of(state)
 
     def _must_be_committed(self) -> None:
         try:
@@ -129,7 +168,7 @@ class JobHandle:
         return TimeoutError(f"Job {self.id} has not ended within {seconds:g} s. When last looked at it was {status}.")
 
 
-def get(job_id: int, *, database: str | None = None) -> JobHandle:
+def get(job_id: int, *, database: str | None = None) -> JobHandle[Any]:
     """Return the handle of the job with this id. Sends no query, so there may be none.
 
     Args:

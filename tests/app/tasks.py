@@ -521,4 +521,4 @@ def report(done: int, path: str) -> None:
 def wait_for(job_id: int) -> object:
     """Wait for another job, for longer than any test takes."""
     mark()
-    return jobs.get(job_id).wait(600)
+    return jobs.get(job_id).result(timeout=600)

@@ -55,20 +55,24 @@ def no_caller_waits_in_the_end(transactional_db):
 def test_result_can_be_waited_for(start_worker, no_caller_waits_in_the_end):
     start_worker("--processes", "1")
     good, bad, slow = app.add.enqueue(1, 2), app.fail.enqueue(), app.asleep.enqueue(60)
-    assert (good.wait(PATIENCE_SECONDS), good.return_value, good.status) == (3, 3, TaskResultStatus.SUCCESSFUL)
+    assert (good.result(timeout=PATIENCE_SECONDS), good.return_value, good.status) == (
+        3,
+        3,
+        TaskResultStatus.SUCCESSFUL,
+    )
     with pytest.raises(JobFailed, match="ValueError: no luck"):
-        bad.wait(dt.timedelta(seconds=PATIENCE_SECONDS))
+        bad.result(timeout=dt.timedelta(seconds=PATIENCE_SECONDS))
     assert [error.exception_class for error in bad.errors] == [ValueError]
     with pytest.raises(TimeoutError):
-        slow.wait(0.01)
-    assert async_to_sync(app.add.enqueue(5).await_)(PATIENCE_SECONDS) == 5
+        slow.result(timeout=0.01)
+    assert async_to_sync(app.add.enqueue(5).aresult)(PATIENCE_SECONDS) == 5
 
 
 def test_result_in_the_transaction_that_enqueued_is_not_waited_for(no_caller_waits_in_the_end):
     with transaction.atomic():
         result = app.add.enqueue(1)
         with pytest.raises(JobNotCommitted):
-            result.wait(PATIENCE_SECONDS)
+            result.result(timeout=PATIENCE_SECONDS)
 
 
 def test_result_has_the_handle_of_its_job(db):

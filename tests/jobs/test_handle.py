@@ -12,7 +12,7 @@ import tests.app.tasks as app
 from django_pgqueue import Unique, jobs
 from django_pgqueue.exceptions import InvalidJob, JobFailed, JobNotCommitted, JobNotFinished, ResultNotKept, UnknownJob
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.models import Job
+from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.records import Fate
 from django_pgqueue.states import Reason
 from tests.support.results import end, ways
@@ -25,8 +25,13 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 def test_result_of_a_job_that_has_finished_is_there_at_once(queue, result, returned):
     handle = app.noop.enqueue()
     end(queue, result=result)
-    assert handle.result() == handle.wait(PATIENCE_SECONDS) == jobs.get(handle.id).wait(PATIENCE_SECONDS) == returned
-    assert async_to_sync(jobs.get(handle.id).aresult)() == async_to_sync(handle.await_)(PATIENCE_SECONDS) == returned
+    assert (
+        handle.result()
+        == handle.result(timeout=PATIENCE_SECONDS)
+        == jobs.get(handle.id).result(timeout=PATIENCE_SECONDS)
+        == returned
+    )
+    assert async_to_sync(jobs.get(handle.id).aresult)() == async_to_sync(handle.aresult)(PATIENCE_SECONDS) == returned
 
 
 def test_job_that_has_not_ended_has_no_result_yet(queue):
@@ -66,7 +71,7 @@ def test_waiting_in_the_transaction_that_enqueued_the_job_is_refused_at_once():
             with pytest.raises(JobNotCommitted, match=r"still open on 'default'.* Wait after the transaction"):
                 way()
     with pytest.raises(TimeoutError):
-        handle.wait(0.05)
+        handle.result(timeout=0.05)
 
 
 def test_waiting_in_another_transaction_is_not_refused(queue):
@@ -74,27 +79,30 @@ def test_waiting_in_another_transaction_is_not_refused(queue):
     with transaction.atomic():
         Job.objects.get()
         end(queue, result="1")
-        assert handle.wait(PATIENCE_SECONDS) == 1
+        assert handle.result(timeout=PATIENCE_SECONDS) == 1
 
 
-@pytest.mark.parametrize("timeout", [0, -1, True, "5", None, dt.timedelta(), float("nan")])
+@pytest.mark.parametrize("timeout", [0, -1, True, "5", dt.timedelta(), float("nan")])
 def test_timeout_is_above_zero(timeout):
     with pytest.raises(InvalidJob, match="The timeout is a number of seconds above 0, or a timedelta, not"):
-        jobs.get(1).wait(timeout)
+        jobs.get(1).result(timeout=timeout)
 
 
-def test_wait_refuses_to_block_an_event_loop():
+def test_waiting_for_a_result_refuses_to_block_an_event_loop():
     async def call():
-        jobs.get(1).wait(PATIENCE_SECONDS)
+        jobs.get(1).result(timeout=PATIENCE_SECONDS)
 
-    with pytest.raises(SynchronousOnlyOperation, match="Use await_"):
+    with pytest.raises(SynchronousOnlyOperation, match="Use aresult"):
         asyncio.run(call())
 
 
 def test_timeout_says_where_the_job_is_and_leaves_it_alone(queue):
     handle = app.noop.enqueue()
     message = f"Job {handle.id} has not ended within 0.1 s. When last looked at it was queued."
-    for way in (lambda: handle.wait(0.1), lambda: asyncio.run(handle.await_(dt.timedelta(seconds=0.1)))):
+    for way in (
+        lambda: handle.result(timeout=0.1),
+        lambda: asyncio.run(handle.aresult(timeout=dt.timedelta(seconds=0.1))),
+    ):
         eventually(lambda way=way: said_too_late(way) == message)
     assert end(queue, result="1") == [handle.id]
     assert handle.result() == 1
@@ -105,6 +113,34 @@ def said_too_late(way) -> str:
     with pytest.raises(TimeoutError) as told:
         way()
     return str(told.value)
+
+
+def test_status_is_told_alone(queue):
+    handle = app.noop.enqueue()
+    assert (handle.status(), async_to_sync(handle.astatus)()) == ("queued", "queued")
+    end(queue, Fate.DIED, reason=Reason.EXHAUSTED, error={})
+    assert handle.status() == "dead"
+
+
+def test_handles_are_equal_by_id_and_database():
+    handle = app.noop.enqueue()
+    assert handle == jobs.get(handle.id) != jobs.get(handle.id, database="other")
+    assert {handle: 1}[jobs.get(handle.id)] == 1
+    assert handle != jobs.get(handle.id + 1)
+
+
+def test_job_is_killed_and_retried_by_its_handle(queue):
+    handle = app.noop.enqueue()
+    assert not handle.retry()
+    assert handle.kill(by="ann")
+    assert (handle.status(), DeadJob.objects.get().reason) == ("dead", "killed")
+    assert "ann" in str(handle.state().errors)
+    assert not handle.kill()
+    assert handle.retry(by="bob")
+    assert (handle.status(), Job.objects.get().attempts) == ("queued", 0)
+    claim(queue, "default", limit=1, worker_id=1)
+    assert handle.kill()
+    assert handle.status() == "running"
 
 
 def test_job_of_which_nothing_is_there_is_unknown(queue):

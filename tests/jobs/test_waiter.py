@@ -44,7 +44,7 @@ def pool():
 
 def wait(handle, seconds=PATIENCE_SECONDS):
     try:
-        return handle.wait(seconds)
+        return handle.result(seconds)
     finally:
         connection.close()
 
@@ -55,7 +55,7 @@ def are_noted(number=1) -> bool:
 
 def test_alias_that_is_no_postgresql_is_named():
     with pytest.raises(ConfigurationError, match="'lite' is sqlite"):
-        jobs.get(1, database="lite").wait(PATIENCE_SECONDS)
+        jobs.get(1, database="lite").result(PATIENCE_SECONDS)
 
 
 # What ends meanwhile
@@ -136,7 +136,7 @@ def test_without_notify_no_session_listens_and_nothing_is_noted(queue, sql, sett
     waiters = [pool.submit(wait, jobs.get(job_id)) for job_id in enqueued_ids(app.noop, [()] * 3)]
     eventually(lambda: sql(SESSIONS, "pgqueue waiting"))
     with pytest.raises(TimeoutError):
-        app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().wait(0.5)
+        app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().result(0.5)
     assert not Job.objects.filter(has_waiters=True).exists()
     assert sql(SESSIONS, "pgqueue waiting listener") == []
     end(queue, result="1")
@@ -163,7 +163,7 @@ def test_many_wait_in_one_event_loop_without_a_thread_each(queue, settings):
     ids = enqueued_ids(app.noop, [()] * 100)
 
     async def wait_for_all():
-        waiting_for_all = [asyncio.create_task(jobs.get(job_id).await_(PATIENCE_SECONDS)) for job_id in ids]
+        waiting_for_all = [asyncio.create_task(jobs.get(job_id).aresult(PATIENCE_SECONDS)) for job_id in ids]
         await asyncio.to_thread(in_thread, lambda: eventually(lambda: are_noted(100)))
         threads = {thread.name for thread in threading.enumerate() if not thread.name.startswith("asyncio")}
         await asyncio.to_thread(in_thread, lambda: end(queue, result="1"))
@@ -230,7 +230,7 @@ def test_error_that_waiting_does_not_mend_is_raised(queue, monkeypatch):
 
     monkeypatch.setattr(watch, "look", fail)
     with pytest.raises(Exception, match="division by zero"):
-        app.noop.enqueue().wait(PATIENCE_SECONDS)
+        app.noop.enqueue().result(PATIENCE_SECONDS)
 
 
 def test_thread_that_fails_tells_all_callers_and_the_next_one_starts(queue, monkeypatch, caplog):
@@ -238,10 +238,10 @@ def test_thread_that_fails_tells_all_callers_and_the_next_one_starts(queue, monk
     monkeypatch.setattr(watch, "find_many", lambda *_: 1 / 0)
     end(queue, result="1")
     with caplog.at_level(logging.ERROR), pytest.raises(ZeroDivisionError):
-        handle.wait(PATIENCE_SECONDS)
+        handle.result(PATIENCE_SECONDS)
     assert "the next one starts anew" in caplog.text
     monkeypatch.undo()
-    assert handle.wait(PATIENCE_SECONDS) == 1
+    assert handle.result(PATIENCE_SECONDS) == 1
 
 
 def test_thread_that_cannot_start_fails_for_its_caller_and_is_tried_again(queue, settings, monkeypatch):
@@ -249,7 +249,7 @@ def test_thread_that_cannot_start_fails_for_its_caller_and_is_tried_again(queue,
     end(queue, result="1")
     settings.PGQUEUE = {"LISTEN_DATABASE": "nowhere"}
     with pytest.raises(ConfigurationError, match="'nowhere' is not in DATABASES"):
-        handle.wait(PATIENCE_SECONDS)
+        handle.result(PATIENCE_SECONDS)
     settings.PGQUEUE = {}
 
     def refuse(thread):
@@ -257,9 +257,9 @@ def test_thread_that_cannot_start_fails_for_its_caller_and_is_tried_again(queue,
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        handle.wait(PATIENCE_SECONDS)
+        handle.result(PATIENCE_SECONDS)
     monkeypatch.undo()
-    assert handle.wait(PATIENCE_SECONDS) == 1
+    assert handle.result(PATIENCE_SECONDS) == 1
 
 
 def test_job_that_python_cannot_hold_is_waited_for_like_any_other(queue, sql, settings, pool):
@@ -297,6 +297,6 @@ def test_thread_ends_with_its_connections_when_no_caller_waits(queue, sql, monke
     handle = app.noop.enqueue()
     end(queue, result="1")
     for _ in range(3):
-        assert handle.wait(PATIENCE_SECONDS) == 1
+        assert handle.result(PATIENCE_SECONDS) == 1
         eventually(lambda: "pgqueue-waiting-default" not in {thread.name for thread in threading.enumerate()})
         eventually(lambda: sql(SESSIONS, "pgqueue waiting") == sql(SESSIONS, "pgqueue waiting listener") == [])

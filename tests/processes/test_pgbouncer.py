@@ -314,7 +314,7 @@ def test_caller_that_waits_by_way_of_a_pooler_looks_and_does_not_listen(pool, cl
         assert sql(listening, begun) == []
         [claimed] = claim(database, "default", limit=1, worker_id=1)
         assert ack.write(database, [Outcome(claimed, Fate.SUCCEEDED, result="5")]) == Receipt(), "it is not noted"
-        assert handle.wait(PATIENCE_SECONDS) == 5
+        assert handle.result(PATIENCE_SECONDS) == 5
     finally:
         waiter.stop_all()
 
@@ -322,5 +322,5 @@ def test_caller_that_waits_by_way_of_a_pooler_looks_and_does_not_listen(pool, cl
 def looks_in_vain(handle) -> bool:
     """The caller that waits has looked at the job."""
     with pytest.raises(TimeoutError) as told:
-        handle.wait(0.2)
+        handle.result(0.2)
     return "it was queued" in str(told.value)

@@ -26,7 +26,7 @@ def test_others_see_progress_and_metadata_while_a_job_runs(start_worker, tmp_pat
     }
     path.touch()
     try:
-        assert handle.wait(PATIENCE_SECONDS) is None
+        assert handle.result(PATIENCE_SECONDS) is None
     finally:
         waiter.stop_all()
     state = handle.state()

@@ -69,8 +69,8 @@ def test_wait_returns_what_the_task_returned(start_worker, settings, notify):
     settings.PGQUEUE = {"NOTIFY": notify, "POLL_SECONDS": 0.1}
     start_worker("--concurrency=4", PGQUEUE=json.dumps(settings.PGQUEUE)).wait_until_ready()
     for wait in (
-        lambda handle: handle.wait(PATIENCE_SECONDS),
-        lambda handle: async_to_sync(handle.await_)(PATIENCE_SECONDS),
+        lambda handle: handle.result(PATIENCE_SECONDS),
+        lambda handle: async_to_sync(handle.aresult)(PATIENCE_SECONDS),
     ):
         assert wait(app.record.enqueue("x")) == "recorded x"
         assert wait(app.arecord.enqueue("y")) == "recorded y"
@@ -87,7 +87,7 @@ def test_worker_announces_the_end_of_awaited_jobs(worker, settings, tmp_path, ta
     path = tmp_path / "go"
     handles = [task.enqueue(str(path)) for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        waiters = [pool.submit(handle.wait, PATIENCE_SECONDS) for handle in handles]
+        waiters = [pool.submit(handle.result, PATIENCE_SECONDS) for handle in handles]
         eventually(lambda: Job.objects.filter(has_waiters=True).count() == 3)
         path.touch()
         assert [waiter.result(PATIENCE_SECONDS) for waiter in waiters] == ["told"] * 3
@@ -97,7 +97,7 @@ def test_death_by_a_kill_is_announced(worker, settings):
     settings.PGQUEUE = {"POLL_SECONDS": 3600}
     running, later = app.asleep.enqueue(600).id, app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
     with ThreadPoolExecutor(2) as pool:
-        waiters = [pool.submit(jobs.get(job_id).wait, PATIENCE_SECONDS) for job_id in (running, later)]
+        waiters = [pool.submit(jobs.get(job_id).result, PATIENCE_SECONDS) for job_id in (running, later)]
         eventually(lambda: Job.objects.filter(has_waiters=True).count() == 2 or DeadJob.objects.exists())
         kill([running, later], by="a test")
         for waiter in waiters:
@@ -108,7 +108,7 @@ def test_death_by_a_kill_is_announced(worker, settings):
 def test_processes_wait_for_the_same_job_each_for_itself(worker, start_python, tmp_path):
     path = tmp_path / "go"
     handle = app.record_when_told.enqueue(str(path))
-    lines = f"from django_pgqueue import jobs; print(jobs.get({handle.id}).wait({PATIENCE_SECONDS}))"
+    lines = f"from django_pgqueue import jobs; print(jobs.get({handle.id}).result({PATIENCE_SECONDS}))"
     processes = [start_python(lines, POLL_SECONDS=3600) for _ in range(2)]
     eventually(lambda: len(listeners()) == 2)
     eventually(lambda: Job.objects.filter(has_waiters=True).exists())
@@ -120,14 +120,14 @@ FORK = """
 import os
 from django_pgqueue import jobs
 first, second = (jobs.get(job_id) for job_id in {ids})
-print(first.wait({seconds}), flush=True)
+print(first.result({seconds}), flush=True)
 if child := os.fork():
     assert os.waitpid(child, 0)[1] == 0
-    print(second.wait({seconds}), flush=True)
+    print(second.result({seconds}), flush=True)
 else:
     code = 1
     try:
-        print(second.wait({seconds}), flush=True)
+        print(second.result({seconds}), flush=True)
         code = 0
     finally:
         os._exit(code)
@@ -147,19 +147,19 @@ def test_process_made_by_fork_waits_for_itself(worker, start_python):
 def test_waiter_that_is_killed_leaves_nothing(worker, start_python, tmp_path):
     path = tmp_path / "go"
     handle = app.record_when_told.enqueue(str(path))
-    waiter = start_python(f"from django_pgqueue import jobs; jobs.get({handle.id}).wait(600)")
+    waiter = start_python(f"from django_pgqueue import jobs; jobs.get({handle.id}).result(600)")
     eventually(lambda: Job.objects.filter(has_waiters=True).exists())
     waiter.send_signal(signal.SIGKILL)
     eventually(lambda: not listeners())
     path.touch()
-    assert handle.wait(PATIENCE_SECONDS) == "told"
+    assert handle.result(PATIENCE_SECONDS) == "told"
     assert Job.objects.count() == 0
 
 
 def test_job_that_waits_for_another_can_be_interrupted(worker):
     later = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue()
     with pytest.raises(JobFailed, match="JobTimeout"):
-        app.wait_for.using(timeout=12).enqueue(later.id).wait(PATIENCE_SECONDS)
+        app.wait_for.using(timeout=12).enqueue(later.id).result(PATIENCE_SECONDS)
     assert worker.children() == [Mark.objects.get().pid], "the process was not ended for it"
 
 

@@ -24,7 +24,7 @@ def ways(handle) -> list:
     """Return all ways to ask for the result of a job that will not end any more."""
     return [
         handle.result,
-        lambda: handle.wait(PATIENCE_SECONDS),
+        lambda: handle.result(timeout=PATIENCE_SECONDS),
         async_to_sync(handle.aresult),
-        lambda: async_to_sync(handle.await_)(PATIENCE_SECONDS),
+        lambda: async_to_sync(handle.aresult)(PATIENCE_SECONDS),
     ]

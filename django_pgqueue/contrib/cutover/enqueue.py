@@ -92,7 +92,7 @@ class Cutover(Generic[P]):
     old: Callable[..., object]
     compare: bool = False
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle | None:
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[Any] | None:
         """Send one call, where its stage says. Ours is inserted in the caller's transaction on the queue's database.
 
         The old queue gets the call once that has committed, so that a rollback sends neither; at once, where there is
@@ -114,11 +114,11 @@ class Cutover(Generic[P]):
         with transaction.atomic(using=conf.database):
             return self._enqueue_both(stage, args, kwargs)
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle | None:
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[Any] | None:
         """Do what ``enqueue`` does from async code."""
         return await sync_to_async(self.enqueue, thread_sensitive=True)(*args, **kwargs)
 
-    def _enqueue_both(self, stage: Stage, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobHandle:
+    def _enqueue_both(self, stage: Stage, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobHandle[Any]:
         from django_pgqueue.contrib.cutover.models import Call  # noqa: PLC0415 - tasks are declared before apps are loaded
 
         tag = CallTag(call=str(uuid.uuid4()), leads=stage.removesuffix("_leads"), compares=self.compare)

@@ -24,23 +24,31 @@ from shop.tasks import pack, tally, write
 
 def buy(order_id: int) -> int:
     handle = pack.enqueue(order_id, gift=True)
-    assert_type(handle, JobHandle)
-    assert_type(enqueue(pack, order_id), JobHandle)
-    assert_type(enqueue("shop.tasks.pack", order_id), JobHandle)
-    assert_type(pack.enqueue_many([(1,), {"order_id": 2}]), list[JobHandle])
+    assert_type(handle, JobHandle[str])
+    assert_type(handle.result(), str)
+    assert_type(handle.result(timeout=10), str)
+    assert_type(tally.enqueue(order_id).result(), dict[str, int])
+    assert_type(enqueue(pack, order_id), JobHandle[str])
+    assert_type(enqueue(tally, order_id), JobHandle[dict[str, int]])
+    assert_type(enqueue("shop.tasks.pack", order_id), JobHandle[Any])
+    assert_type(pack.enqueue_many([(1,), {"order_id": 2}]), list[JobHandle[str]])
+    assert_type(tally.enqueue_many([(1,)]), list[JobHandle[dict[str, int]]])
+    wrong: int = handle.result()  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    pack.enqueue_many([1, 2])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
 
     pack.enqueue()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     pack.enqueue("seven")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     pack.enqueue(7, gifft=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     enqueue(pack, "seven")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
-    return handle.id
+    return handle.id + wrong
 
 
-def bind(order_id: int) -> list[JobHandle]:
+def bind(order_id: int) -> list[int]:
     call = pack.using(priority=-10).bind(order_id, gift=True)
     assert_type(call, Call[str])
     assert_type(tally.bind(order_id), Call[dict[str, int]])
-    assert_type(call.enqueue(), JobHandle)
+    assert_type(call.enqueue(), JobHandle[str])
+    assert_type(enqueue_many([call, call]), list[JobHandle[str]])
     call.enqueue_on_commit(using="shop")
 
     pack.bind("seven")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -48,23 +56,25 @@ def bind(order_id: int) -> list[JobHandle]:
     tally.bind("seven")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     enqueue_many([(1,), (2,)])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     enqueue_many([pack])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    return enqueue_many([call, tally.bind(order_id)])
+    return [handle.id for handle in enqueue_many([call, tally.bind(order_id)])]
 
 
 async def abind(order_id: int) -> None:
-    assert_type(await pack.bind(order_id).aenqueue(), JobHandle)
-    assert_type(await aenqueue_many([pack.bind(order_id), tally.bind(order_id)]), list[JobHandle])
+    assert_type(await pack.bind(order_id).aenqueue(), JobHandle[str])
+    assert_type(await aenqueue_many([pack.bind(order_id)]), list[JobHandle[str]])
+    assert_type(await tally.aenqueue_many([(order_id,)]), list[JobHandle[dict[str, int]]])
 
 
-async def abuy(order_id: int) -> Any:
-    handle = await write.aenqueue(order_id)
-    assert_type(handle, JobHandle)
-    await write.aenqueue(None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+async def abuy(order_id: int) -> dict[str, int]:
+    handle = await tally.aenqueue(order_id)
+    assert_type(handle, JobHandle[dict[str, int]])
+    assert_type(await handle.astatus(), str)
+    await write.aenqueue(None)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     assert_type(await handle.astate(), JobState)
-    return await handle.await_(timeout=5)
+    return await handle.aresult(timeout=5)
 
 
-def defer(options: TaskOptions) -> JobHandle:
+def defer(options: TaskOptions) -> JobHandle[str]:
     later = pack.using(run_at=dt.timedelta(hours=1), priority=10, unique_key="order:7", metadata={"by": "ann"})
     later.enqueue("seven")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     pack.using(priority="high")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -76,12 +86,16 @@ def look(job_id: int) -> None:
     handle = jobs.get(job_id)
     try:
         result: dict[str, int] = handle.result()  # whatever JSON it is, the caller knows
-        print(result, handle.wait(timeout=dt.timedelta(seconds=1)))
+        print(result, handle.result(timeout=dt.timedelta(seconds=1)))
     except JobFailed as failure:
         assert_type(failure.reason, str)
         assert_type(failure.error, dict[str, Any])
     except PgQueueError:
         pass
+    assert_type(handle.status(), str)
+    assert_type(handle.kill(by="ann"), bool)
+    assert_type(handle.retry(), bool)
+    handle.wait(5)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     assert_type(handle.state().attempts, int)
     assert_type(handle.state().ended_at, dt.datetime | None)
 
