@@ -1,59 +1,139 @@
-"""Django signals of the transitions of jobs. The sender is the task's name (``str``) or ``None`` where it is not known.
+"""Django signals of what becomes of jobs. The sender is the registered task, or ``None``.
 
-=======================  =========================================  ====================================================
-signal                   sent by                                    arguments
-=======================  =========================================  ====================================================
-``job_enqueued``         the caller of enqueue, in its              ``ids``, ``task``, ``queue``, ``database``
-                         transaction, after the insert
-``job_started``          the slot, before the task is called        ``job``
-``job_finished``         the slot, after the call, before the       ``job``, ``outcome``
-                         outcome is written
-``job_succeeded``        likewise, next, by the outcome             ``job``, ``outcome``
-``job_retry_scheduled``  likewise                                   ``job``, ``outcome``
-``job_snoozed``          likewise                                   ``job``, ``outcome``
-``job_released``         likewise                                   ``job``, ``outcome``
-``job_died``             likewise; the consumer, where its task     ``job``, ``outcome``
-                         has been unknown for too long
-``job_lost``             the worker that settles a dead process     ``id``, ``task``, ``queue``, ``attempt``,
-                                                                    ``max_attempts``, ``worker``, ``reason``
-``job_expired``          the worker that found jobs that were not   ``ids``, ``database``
-                         started in time
-``job_superseded``       the pass that found newer jobs to have     ``ids``, ``database``
-                         their unique keys
-``job_killed``           the caller of kill, in its transaction     ``ids``, ``requested``, ``by``, ``database``
-``job_retried``          the caller of retry, in its transaction    ``ids``, ``by``, ``database``
-``job_purged``           the caller of purge, in its transaction    ``ids``, ``by``, ``succeeded``, ``database``
-=======================  =========================================  ====================================================
+========================  ========================================  ====================================================
+signal                    sent by                                   arguments
+========================  ========================================  ====================================================
+``job_enqueued``          the caller of enqueue, in its             ``ids``, ``task``, ``queue``, ``database``
+                          transaction, after the insert
+``attempt_started``       the slot, before the task is called       ``event``
+``attempt_ended``         the slot, after the call, before the      ``event``
+                          outcome is written
+``job_succeeded``         likewise, next, by the outcome            ``event``
+``job_retry_scheduled``   likewise                                  ``event``
+``job_snoozed``           likewise                                  ``event``
+``job_released``          likewise                                  ``event``
+``attempt_lost``          the worker that settles a dead process    ``event``, ``worker``
+``job_died``              the worker or the caller that has moved   ``event``
+                          the job to the dead jobs, after that
+``job_killed``            the caller of kill, in its transaction    ``ids``, ``requested``, ``by``, ``database``
+``job_retried``           the caller of retry, in its transaction   ``ids``, ``by``, ``database``
+``job_purged``            the caller of purge, in its transaction   ``ids``, ``by``, ``succeeded``, ``database``
+========================  ========================================  ====================================================
 
-Receivers run in the thread of the sender; maintenance of a worker has a thread of its own for them. An exception in
-one is logged and harms nothing.
+Receivers run in the thread of the sender; what a worker sends beside its slots has a thread of its own. An exception
+in one is logged and harms nothing.
 """
 
 import contextlib
 import functools
+import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from django.db import connections
 from django.dispatch import Signal
 
-from django_pgqueue.records import Fate
+from django_pgqueue import records, registry
+from django_pgqueue.conf import conf
+from django_pgqueue.records import ClaimedJob, Fate, Lease
+from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.states import Outcome, Reason
 
 logger: Final = logging.getLogger("django_pgqueue.jobs")
 
-job_enqueued: Final = Signal()
-job_started: Final = Signal()
-job_finished: Final = Signal()
-job_succeeded: Final = Signal()
-job_retry_scheduled: Final = Signal()
-job_snoozed: Final = Signal()
-job_released: Final = Signal()
-job_died: Final = Signal()
-job_lost: Final = Signal()
-job_expired: Final = Signal()
-job_superseded: Final = Signal()
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEvent:
+    """A job at the start or the end of an attempt, or at its death.
+
+    Attributes:
+        id: the job's.
+        task: the name it was enqueued under, which may be an alias of the task.
+        queue: its queue.
+        attempt: the number of the attempt, from 1; of a job that died, how often it was tried, 0 for never.
+        max_attempts: the bound.
+        database: the alias of the queue's database.
+        outcome: the outcome of the attempt, a ``states.Outcome``; None while it runs.
+        run_seconds: duration of the attempt; 0.0 where no slot has seen its end.
+        delay_seconds: the time until it is due again, where it runs again; else 0.0.
+        reason: the reason of its death, a ``states.Reason``; None where it is not dead.
+        error: the entry of its history: ``error``, the class of what was raised, ``message``, ``traceback`` and more.
+            Empty where nothing was raised.
+    """
+
+    id: int
+    task: str
+    queue: str
+    attempt: int
+    max_attempts: int
+    database: str
+    outcome: Outcome | None = None
+    run_seconds: float = 0.0
+    delay_seconds: float = 0.0
+    reason: Reason | None = None
+    error: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+    _args: str = field(default="[]", repr=False)  # JSON text, decoded when asked for
+    _kwargs: str = field(default="{}", repr=False)
+
+    @property
+    def args(self) -> list[Any]:
+        """The positional arguments, as JSON keeps them; a copy each time."""
+        args: list[Any] = json.loads(self._args)
+        return args
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The keyword arguments, likewise."""
+        kwargs: dict[str, Any] = json.loads(self._kwargs)
+        return kwargs
+
+
+class JobSignal(Signal):
+    """A signal that is sent by registered tasks.
+
+    Receivers may be connected by the task, by a copy of it that ``using()`` has made, and by a task of Django's Tasks
+    framework.
+    """
+
+    def connect(self, receiver: Any, sender: object = None, weak: bool = True, dispatch_uid: Any = None) -> None:  # noqa: FBT001, FBT002 - as in Django
+        """Connect a receiver, as Django's signals do.
+
+        Args:
+            sender: the task whose jobs it is called for; None: all tasks.
+
+        Raises:
+            TypeError: the sender is no task; one that is the name of a task would never match.
+        """
+        super().connect(receiver, sender=_registered(sender), weak=weak, dispatch_uid=dispatch_uid)
+
+    def disconnect(self, receiver: Any = None, sender: object = None, dispatch_uid: Any = None) -> bool:
+        """Disconnect a receiver, as Django's signals do; see ``connect``."""
+        return super().disconnect(receiver, sender=_registered(sender), dispatch_uid=dispatch_uid)
+
+
+def _registered(sender: object) -> object:
+    """Return what is the sender of signals about the jobs of a task."""
+    task = registry.native(sender)
+    if isinstance(task, TaskDefinition):
+        return registry.find(task.name) or task
+    if sender is None or hasattr(sender, "module_path"):  # that of another backend of the framework, without jobs here
+        return sender
+    raise TypeError(f"The sender of this signal is a task, as in sender=send_receipt, not {sender!r}.")
+
+
+job_enqueued: Final = JobSignal()
+attempt_started: Final = JobSignal()
+attempt_ended: Final = JobSignal()
+attempt_lost: Final = JobSignal()
+job_succeeded: Final = JobSignal()
+job_retry_scheduled: Final = JobSignal()
+job_snoozed: Final = JobSignal()
+job_released: Final = JobSignal()
+job_died: Final = JobSignal()
 job_killed: Final = Signal()
 job_retried: Final = Signal()
 job_purged: Final = Signal()
@@ -65,20 +145,133 @@ OF_FATE: Final = {
     Fate.RETRIED: job_retry_scheduled,
     Fate.SNOOZED: job_snoozed,
     Fate.RELEASED: job_released,
-    Fate.DIED: job_died,
+}
+"""Signals that follow ``attempt_ended``. That a job has died is sent when it is written."""
+
+OUTCOMES: Final = {
+    Fate.SUCCEEDED: Outcome.SUCCEEDED,
+    Fate.REPEATED: Outcome.SUCCEEDED,
+    Fate.RECORDED: Outcome.SUCCEEDED,
+    Fate.RETRIED: Outcome.RETRIED,
+    Fate.SNOOZED: Outcome.SNOOZED,
+    Fate.RELEASED: Outcome.RELEASED,
+    Fate.DIED: Outcome.DIED,
 }
 
 
+RUNNING_AGAIN: Final = {Fate.RETRIED, Fate.SNOOZED, Fate.RELEASED}
+
+
+def of_end(outcome: records.Outcome) -> tuple[Signal, ...]:
+    """Return the signals of the end of an attempt, in their order; none where none of them has receivers."""
+    fated = job_succeeded if outcome.fate is Fate.SUCCEEDED else OF_FATE.get(outcome.fate, attempt_ended)
+    if not attempt_ended.receivers and not fated.receivers:
+        return ()
+    return (attempt_ended,) if fated is attempt_ended else (attempt_ended, fated)
+
+
+# Events
+
+
+def event_of(job: ClaimedJob, outcome: records.Outcome | None = None) -> JobEvent:
+    """Return the event of an attempt that begins, or of one that has this outcome."""
+    event = JobEvent(
+        id=job.id,
+        task=job.task,
+        queue=job.queue,
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        database=conf.database,
+        _args=job.args,
+        _kwargs=job.kwargs,
+    )
+    if outcome is None:
+        return event
+    return replace(
+        event,
+        outcome=OUTCOMES[outcome.fate],
+        run_seconds=outcome.run_seconds,
+        delay_seconds=outcome.delay_seconds if outcome.fate in RUNNING_AGAIN else 0.0,
+        reason=outcome.reason,
+        error=MappingProxyType(outcome.error or {}),
+    )
+
+
+def lost_event(
+    lease: Lease, arguments: Sequence[str], outcome: Outcome, error: Mapping[str, Any], *, database: str
+) -> JobEvent:
+    """Return the event of an attempt whose worker process has ended, and whose job runs again."""
+    args, kwargs = arguments
+    return JobEvent(
+        id=lease.id,
+        task=lease.task,
+        queue=lease.queue,
+        attempt=lease.attempts,
+        max_attempts=lease.max_attempts,
+        database=database,
+        outcome=outcome,
+        error=MappingProxyType(error),
+        _args=args,
+        _kwargs=kwargs,
+    )
+
+
+def death_event(job_id: int, told: str, *, database: str) -> JobEvent:
+    """Return the event of a job that was moved to the dead jobs, of what ``dead_letter.sql`` tells of it."""
+    death = json.loads(told)
+    return JobEvent(
+        id=job_id,
+        task=death["task"],
+        queue=death["queue"],
+        attempt=death["attempt"],
+        max_attempts=death["max_attempts"],
+        database=database,
+        outcome=Outcome.DIED,
+        reason=Reason(death["reason"]),
+        error=MappingProxyType(death["error"]),
+        _args=death["args"],
+        _kwargs=death["kwargs"],
+    )
+
+
+def deaths(outcomes: Iterable[records.Outcome], *, stale: Collection[int]) -> list[JobEvent]:
+    """Return the events of the jobs that are dead by what was written; those of the jobs ``stale`` were dropped."""
+    if not job_died.receivers:
+        return []
+    dead = [outcome for outcome in outcomes if outcome.fate is Fate.DIED and outcome.job.id not in stale]
+    return [_dead(outcome) for outcome in dead]
+
+
+def _dead(outcome: records.Outcome) -> JobEvent:
+    event = event_of(outcome.job, outcome)
+    if outcome.reason is Reason.EXPIRED:  # found by a claim, which is no attempt
+        return replace(event, attempt=event.attempt - 1)
+    return event
+
+
+# Sending
+
+
 def announce(signal: Signal, sender: str | None = None, **named: Any) -> None:
-    """Send a signal, if it has receivers. A receiver that calls ``sys.exit()`` ends neither the caller nor a worker."""
+    """Send a signal, if it has receivers. A receiver that calls ``sys.exit()`` ends neither the caller nor a worker.
+
+    Args:
+        sender: the name of the task that is the sender; None: it is about jobs of several tasks.
+    """
     if not signal.receivers:
         return
-    send = functools.partial(_send, signal, sender, **named)
+    send = functools.partial(_send, signal, registry.find(sender) if sender else None, **named)
     collected: list[Callable[[], None]] | None = getattr(_thread, "collected", None)
     if collected is None:
         send()
     else:
         collected.append(send)
+
+
+def announce_deaths(events: Iterable[JobEvent]) -> None:
+    """Send ``job_died`` for each of these."""
+    for event in events:
+        announce(job_died, event.task, event=event)
 
 
 def send_from_maintenance(signal: Signal, sender: str | None = None, **named: Any) -> None:
@@ -93,6 +286,12 @@ def send_from_maintenance(signal: Signal, sender: str | None = None, **named: An
     except BaseException:
         logger.exception("Receivers of a signal failed; the worker goes on")
     close_broken_connections()
+
+
+def send_deaths_from_maintenance(events: Iterable[JobEvent]) -> None:
+    """Send ``job_died`` for each of these likewise."""
+    for event in events:
+        send_from_maintenance(job_died, event.task, event=event)
 
 
 def close_broken_connections() -> None:
@@ -118,7 +317,7 @@ def sent_elsewhere(call_later: Callable[[Callable[[], None]], None]) -> Iterator
 _thread = threading.local()
 
 
-def _send(signal: Signal, sender: str | None, **named: Any) -> None:
+def _send(signal: Signal, sender: TaskDefinition | None, **named: Any) -> None:
     try:
         signal.send_robust(sender, **named)
     except SystemExit:

@@ -36,6 +36,17 @@ class Reason(TextChoices):
     SUPERSEDED = "superseded", _("superseded")  # a newer job has its unique key
 
 
+class Outcome(StrEnum):
+    """The outcome of an attempt, as signals, the log and the metrics name it."""
+
+    SUCCEEDED = "succeeded"
+    RETRIED = "retried"  # it failed, and the job is tried again
+    DIED = "died"  # it failed, and the job is dead
+    SNOOZED = "snoozed"  # it asked to run later, which is no attempt
+    RELEASED = "released"  # it does not count: the job goes back with its attempt restored
+    LOST = "lost"  # its worker died, and the job is tried again
+
+
 class UniqueUntil(StrEnum):
     """The time for which a job holds its unique key: no other live job may have it meanwhile."""
 

@@ -217,8 +217,8 @@ def arguments_of(signal: str) -> list[str]:
     """Return what is sent with a signal, as the calls that send it name it."""
     from django_pgqueue import signals  # noqa: PLC0415
 
-    if getattr(signals, signal) in signals.OF_FATE.values():
-        return arguments_of("job_finished")  # they follow it, and tell the same
+    if getattr(signals, signal) in {signals.attempt_ended, *signals.OF_FATE.values()}:
+        return arguments_of("attempt_started")  # the same line of code sends them all
     found = {tuple(named) for name, named in sent() if name == signal}
     if not found:
         raise LookupError(f"Nothing in the package sends {signal}.")

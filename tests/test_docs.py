@@ -19,7 +19,7 @@ from django.test import override_settings
 
 import django_pgqueue
 import pytest_django_pgqueue
-from django_pgqueue import Unique, doctor, exceptions, records, signals, testing
+from django_pgqueue import Unique, doctor, exceptions, signals, states, testing
 from django_pgqueue.backend.native_tasks import BACKEND_OPTIONS, JOB_OPTIONS, TASK_OPTIONS
 from django_pgqueue.checks import OF_FINDINGS, check_settings
 from django_pgqueue.conf import DEFAULTS, SETTINGS
@@ -368,11 +368,10 @@ def test_glossary_has_every_status_in_order_and_leads_on_from_every_word():
 
 
 def test_signals_page_lists_what_receivers_get():
-    page = reference("signals")
-    assert sorted(first_names(section(page, "## job"))) == sorted({*records.ClaimedJob._fields, "priority"} - {"rank"})
-    outcome = [field.name for field in dataclasses.fields(records.Outcome)]
-    assert sorted(first_names(section(page, "## outcome"))) == sorted(outcome)
-    assert {fate.name for fate in records.Fate} <= set(names(page.replace("```", "")))
+    page = section(reference("signals"), "## event")
+    fields = [field.name.removeprefix("_") for field in dataclasses.fields(signals.JobEvent)]
+    assert sorted(first_names(page)) == sorted(fields)
+    assert {*states.Outcome} <= set(names(page))
 
 
 def test_sqlstate_classes_on_the_pages_are_those_that_the_code_blames():

@@ -138,7 +138,9 @@ def reaping_touches_only_its_own_rows(queue) -> None:
     jobs = claim(queue, "default", limit=500, worker_id=77)
     fences = {"ids": [job.id for job in jobs], "lease_tokens": [job.lease_token for job in jobs]}
     for name in ("still_leased", "reap"):
-        nodes = explain(queue, statement(name), fences | {"errors": ["{}"] * 500, "begun": [True] * 500})
+        nodes = explain(
+            queue, statement(name), fences | {"errors": ["{}"] * 500, "begun": [True] * 500, "is_told": False}
+        )
         assert nodes[0]["Actual Rows"] == 500
         for scan in scans_of_jobs(nodes):
             assert scan["Actual Rows"] * scan["Actual Loops"] <= 500
@@ -205,6 +207,7 @@ def test_ack_touches_only_its_own_rows(queue, analyze, running_at_analyze):
         "progress": ["{}"] * 500,
         "metadata": [None] * 500,
         "by": None,
+        "is_told": False,
     }
     for name in ACKS:
         for scan in scans_of_jobs(explain(queue, statement(name), parameters)):

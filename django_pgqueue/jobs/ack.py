@@ -155,6 +155,7 @@ def _retry(outcomes: Sequence[Outcome]) -> Iterator[Named]:
         | {
             "delays": number_array([outcome.delay_seconds for outcome in outcomes]),
             "errors": [json.dumps(_entry(outcome)) for outcome in outcomes],
+            "is_told": False,  # the slots have told of it
         },
     )
 

@@ -21,7 +21,7 @@ from django_pgqueue.exceptions import InvalidBulkAction
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter, retry
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.options import Options
-from django_pgqueue.signals import announce, job_killed, job_purged
+from django_pgqueue.signals import announce, announce_deaths, job_killed, job_purged
 from django_pgqueue.states import HIGHEST_PRIORITY, LONGEST_QUEUE, LOWEST_PRIORITY, EntryKind, Reason, Status
 
 logger = logging.getLogger("django_pgqueue")
@@ -47,7 +47,7 @@ def kill(ids: Iterable[int], *, by: By = "", database: Where = None) -> Killed:
     """
     caller, ids, by = caller_of(database), ids_of(ids), name_of(by)
     entry = {"kind": EntryKind.KILLED, "error": f"killed by {by or UNNAMED}"}
-    dead = dead_letter(caller, [DeadLetter(job_id, 0, Reason.KILLED, entry) for job_id in ids], by=by)
+    dead, events = dead_letter(caller, [DeadLetter(job_id, 0, Reason.KILLED, entry) for job_id in ids], by=by)
     running = sorted(set(ids) - set(dead))
     requested = [job_id for (job_id,) in caller.rows(statement("request_kill"), {"ids": running, "by": by})]
     if requested:
@@ -55,6 +55,7 @@ def kill(ids: Iterable[int], *, by: By = "", database: Where = None) -> Killed:
     notify_keys(caller, {key for key in dead.values() if key is not None})
     if dead or requested:
         announce(job_killed, ids=list(dead), requested=requested, by=by, database=caller.alias)
+    announce_deaths(events)
     return Killed(list(dead), requested)
 
 

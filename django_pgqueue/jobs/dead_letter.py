@@ -8,7 +8,7 @@ from django_pgqueue.actors import By, name_of
 from django_pgqueue.db.connections import Database, Parameters, Where, caller_of, fence, ids_of
 from django_pgqueue.db.notify import notify_due, notify_waiters
 from django_pgqueue.db.queries import statement
-from django_pgqueue.signals import announce, job_retried
+from django_pgqueue.signals import JobEvent, announce, death_event, job_died, job_retried
 from django_pgqueue.states import EntryKind, Reason
 
 
@@ -19,19 +19,25 @@ class DeadLetter(NamedTuple):
     error: dict[str, Any]  # the last entry of its history
 
 
-def dead_letter(database: Database, letters: Sequence[DeadLetter], *, by: str | None = None) -> dict[int, str | None]:
+class DeadLetterResult(NamedTuple):
+    keys: dict[int, str | None] = {}  # concurrency keys of the jobs moved, by id; others of a key may be admitted now
+    events: Sequence[JobEvent] = ()  # of the same jobs, for job_died; empty where it has no receivers
+
+
+def dead_letter(database: Database, letters: Sequence[DeadLetter], *, by: str | None = None) -> DeadLetterResult:
     """Move jobs to ``dead_jobs``; those who wait for them are told once that is committed.
+
+    The caller announces the deaths, by the events that are returned. Jobs that are missing were locked, or their lease
+    is gone.
 
     Args:
         by: user who asked for it; None: the queue itself.
-
-    Returns:
-        The ids moved, with their concurrency keys, of which others may be admitted now. Other jobs were locked, or
-        their lease is gone.
     """
-    rows = database.rows(statement("dead_letter"), dead_letter_parameters(letters, by=by))
-    notify_waiters(database, [job_id for job_id, is_awaited, _ in rows if is_awaited])
-    return {job_id: key for job_id, _, key in rows}
+    parameters = dead_letter_parameters(letters, by=by, is_told=bool(job_died.receivers))
+    rows = database.rows(statement("dead_letter"), parameters)
+    notify_waiters(database, [job_id for job_id, is_awaited, *_ in rows if is_awaited])
+    events = [death_event(job_id, told, database=database.alias) for job_id, *_, told in rows if told]
+    return DeadLetterResult({job_id: key for job_id, _, key, _ in rows}, events)
 
 
 def expired_entry() -> dict[str, Any]:
@@ -39,12 +45,15 @@ def expired_entry() -> dict[str, Any]:
     return {"kind": EntryKind.EXPIRED, "error": "expired"}
 
 
-def dead_letter_parameters(letters: Sequence[DeadLetter], *, by: str | None = None) -> Parameters:
+def dead_letter_parameters(
+    letters: Sequence[DeadLetter], *, by: str | None = None, is_told: bool = False
+) -> Parameters:
     """Return the parameters of ``dead_letter.sql``, for callers that send it in a pipeline."""
     return fence(letters) | {
         "reasons": [letter.reason.value for letter in letters],
         "errors": [json.dumps(letter.error) for letter in letters],
         "by": by,
+        "is_told": is_told,
     }
 
 

@@ -7,10 +7,11 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from django.db import connections, transaction
+from django.dispatch import Signal
 
 from django_pgqueue import instrumentation, registry
 from django_pgqueue.conf import conf
@@ -27,7 +28,7 @@ from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.log_lines import fields
 from django_pgqueue.records import KEEP_RESULT, ClaimedJob, Fate, Outcome
 from django_pgqueue.registry import RunAdapter, TaskDefinition
-from django_pgqueue.signals import OF_FATE, job_finished, job_started, job_succeeded
+from django_pgqueue.signals import attempt_started, event_of, of_end
 from django_pgqueue.stored_values import read_object
 
 logger = logging.getLogger("django_pgqueue.jobs")
@@ -58,6 +59,20 @@ def log_harm(job: ClaimedJob, error: BaseException) -> None:
     logger.exception(  # noqa: LOG004 - called while one is
         "Receivers of a signal failed, or were cut short; job %s (%s) goes on", job.id, job.task, extra=fields(job)
     )
+
+
+def _send(signals: Iterable[Signal], task: TaskDefinition, outcome: Outcome) -> None:
+    with without_harm(outcome.job):
+        event = event_of(outcome.job, outcome)
+        for signal in signals:
+            signal.send_robust(task, event=event)
+
+
+async def _asend(signals: Iterable[Signal], task: TaskDefinition, outcome: Outcome) -> None:
+    with without_harm(outcome.job):
+        event = event_of(outcome.job, outcome)
+        for signal in signals:
+            await signal.asend_robust(task, event=event)
 
 
 def _report_failure(run_adapter: RunAdapter, task: TaskDefinition, outcome: Outcome, error: BaseException) -> None:
@@ -167,9 +182,9 @@ async def _arun(
     watched: HookedRun | None = None,
 ) -> Outcome:
     enter(current)
-    if job_started.receivers:
+    if attempt_started.receivers:
         with without_harm(job):
-            await job_started.asend_robust(job.task, job=job)
+            await attempt_started.asend_robust(task, event=event_of(job))
     run_adapter = task.adapter.begin(job) if task.adapter else None
     if run_adapter:
         with without_harm(job):
@@ -200,11 +215,8 @@ async def _arun(
         if run_adapter:
             with without_harm(job):
                 await run_adapter.atell_ended(outcome)
-    fated = job_succeeded if outcome.fate is Fate.SUCCEEDED else OF_FATE[outcome.fate]
-    if job_finished.receivers or fated.receivers:
-        with without_harm(job):
-            await job_finished.asend_robust(job.task, job=job, outcome=outcome)
-            await fated.asend_robust(job.task, job=job, outcome=outcome)
+    if signals := of_end(outcome):
+        await _asend(signals, task, outcome)
     return outcome
 
 
@@ -216,9 +228,9 @@ def _run(
     watched: HookedRun | None = None,
 ) -> Outcome:
     enter(current)
-    if job_started.receivers:
+    if attempt_started.receivers:
         with without_harm(job):
-            job_started.send_robust(job.task, job=job)
+            attempt_started.send_robust(task, event=event_of(job))
     run_adapter = task.adapter.begin(job) if task.adapter else None
     if run_adapter:
         with without_harm(job):
@@ -241,11 +253,8 @@ def _run(
         if run_adapter:
             with without_harm(job):
                 run_adapter.tell_ended(outcome)
-    fated = job_succeeded if outcome.fate is Fate.SUCCEEDED else OF_FATE[outcome.fate]
-    if job_finished.receivers or fated.receivers:
-        with without_harm(job):
-            job_finished.send_robust(job.task, job=job, outcome=outcome)
-            fated.send_robust(job.task, job=job, outcome=outcome)
+    if signals := of_end(outcome):
+        _send(signals, task, outcome)
     return outcome
 
 

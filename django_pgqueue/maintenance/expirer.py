@@ -10,7 +10,7 @@ from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter, expired_ent
 from django_pgqueue.jobs.stats import StatsBuffer
 from django_pgqueue.records import EndCounts
 from django_pgqueue.services import AdaptiveBatch
-from django_pgqueue.signals import job_expired, send_from_maintenance
+from django_pgqueue.signals import send_deaths_from_maintenance
 from django_pgqueue.states import Reason
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -32,9 +32,8 @@ def expire(database: Database, *, limit: int = 1000) -> ExpireResult:
     """
     size = ladder_size(limit)
     found = {job_id: rest for job_id, *rest in database.rows(sized("expired", size), {})}
-    dead = dead_letter(database, [DeadLetter(job_id, 0, Reason.EXPIRED, expired_entry()) for job_id in found])
-    if dead:
-        send_from_maintenance(job_expired, ids=list(dead), database=database.alias)
+    dead, events = dead_letter(database, [DeadLetter(job_id, 0, Reason.EXPIRED, expired_entry()) for job_id in found])
+    send_deaths_from_maintenance(events)
     gone = [found[job_id] for job_id in dead]
     freed = frozenset(key for key, _, _ in gone if key is not None)
     ends = EndCounts(died=tuple((queue, task) for _, queue, task in gone))

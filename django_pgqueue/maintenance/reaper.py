@@ -2,22 +2,31 @@
 
 import json
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django_pgqueue.db.connections import Database, fence, number_array
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import JobInterrupted, JobKilled, JobTimeout
 from django_pgqueue.jobs import leases
-from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.jobs.dead_letter import DeadLetter, DeadLetterResult, dead_letter
 from django_pgqueue.jobs.leases import release
 from django_pgqueue.log_lines import fields
 from django_pgqueue.records import EndCounts, Kinds, Lease, ReapResult
 from django_pgqueue.retry_policy import DEFAULT_BACKOFF, with_jitter
-from django_pgqueue.signals import job_lost, send_from_maintenance
-from django_pgqueue.states import MAX_LOST, EntryKind, Reason
+from django_pgqueue.signals import (
+    JobEvent,
+    attempt_lost,
+    lost_event,
+    send_deaths_from_maintenance,
+    send_from_maintenance,
+)
+from django_pgqueue.states import MAX_LOST, EntryKind, Outcome, Reason
 
 logger = logging.getLogger("django_pgqueue.jobs")
+
+
+Arguments = Sequence[str]  # args and kwargs as JSON text
 
 
 class Verdict(NamedTuple):
@@ -39,13 +48,14 @@ def settle(database: Database, leases: Sequence[Lease], *, unbegun: Collection[i
         return ReapResult()
     verdicts = [_judge(lease, has_begun=lease.run_id not in unbegun) for lease in leases]
     lost = [verdict for verdict in verdicts if verdict.reason is None]
-    returned = _send_back(database, lost) if lost else set()
-    dead = _dead_letter(database, verdicts)
+    returned = _send_back(database, lost) if lost else {}
+    dead, deaths = _dead_letter(database, verdicts)
     for verdict in verdicts:
         if verdict.lease.id in returned or verdict.lease.id in dead:
             _report(verdict)
+    _announce(database, verdicts, returned, deaths, outcome=Outcome.LOST)
     queues = frozenset(verdict.lease.queue for verdict in lost if verdict.lease.id in returned)
-    ends = EndCounts(lost=_kinds(leases, returned | dead.keys()), died=_kinds(leases, dead))
+    ends = EndCounts(lost=_kinds(leases, returned.keys() | dead.keys()), died=_kinds(leases, dead))
     return ReapResult(len(returned), len(dead), queues, frozenset(filter(None, dead.values())), ends)
 
 
@@ -58,24 +68,25 @@ def _judge(lease: Lease, *, has_begun: bool) -> Verdict:
     return Verdict(lease, reason, last_entry(lease, reason, has_begun=has_begun), has_begun)
 
 
-def _send_back(database: Database, lost: Sequence[Verdict]) -> set[int]:
+def _send_back(database: Database, lost: Sequence[Verdict]) -> dict[int, Arguments]:
     parameters = _parameters(lost) | {"begun": [verdict.has_begun for verdict in lost]}
-    return {job_id for (job_id,) in database.rows(statement("reap"), parameters)}
+    return {job_id: arguments for job_id, *arguments in database.rows(statement("reap"), parameters)}
 
 
-def _dead_letter(database: Database, verdicts: Sequence[Verdict]) -> dict[int, str | None]:
-    """Move those that do not run again to ``dead_jobs``; return their ids, with their concurrency keys."""
+def _dead_letter(database: Database, verdicts: Sequence[Verdict]) -> DeadLetterResult:
+    """Move those that do not run again to ``dead_jobs``."""
     letters = [
         DeadLetter(lease.id, lease.lease_token, reason, entry)
         for lease, reason, entry, _ in verdicts
         if reason is not None
     ]
-    return dead_letter(database, letters) if letters else {}
+    return dead_letter(database, letters) if letters else DeadLetterResult()
 
 
 def _parameters(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     leases = [verdict.lease for verdict in verdicts]
-    return {**fence(leases), "errors": [json.dumps(verdict.entry) for verdict in verdicts]}
+    errors = [json.dumps(verdict.entry) for verdict in verdicts]
+    return {**fence(leases), "errors": errors, "is_told": bool(attempt_lost.receivers)}
 
 
 def settle_dead_process(
@@ -135,11 +146,13 @@ def fail_overdue(database: Database, leases: Sequence[Lease]) -> ReapResult:
     ]
     again = [verdict for verdict in verdicts if verdict.reason is None]
     retried: dict[int, str | None] = {}
+    arguments: dict[int, Arguments] = {}
     if again:
         delays = [with_jitter(DEFAULT_BACKOFF(verdict.lease.attempts)) for verdict in again]
         parameters = _parameters(again) | {"delays": number_array(delays)}
-        retried = {job_id: key for job_id, _, key in database.rows(statement("retry"), parameters)}
-    dead = _dead_letter(database, verdicts)
+        for job_id, _, key, *texts in database.rows(statement("retry"), parameters):
+            retried[job_id], arguments[job_id] = key, texts
+    dead, deaths = _dead_letter(database, verdicts)
     written = retried | dead
     for lease, reason, _, _ in verdicts:
         if lease.id in written:
@@ -148,7 +161,7 @@ def fail_overdue(database: Database, leases: Sequence[Lease]) -> ReapResult:
                 *(lease.id, lease.task, lease.attempts, lease.max_attempts, lease.timeout_seconds),
                 extra=_fields(lease, reason),
             )
-            _announce(lease, reason)
+    _announce(database, verdicts, arguments, deaths, outcome=Outcome.RETRIED)
     ends = EndCounts(failed=_kinds(leases, written), retried=_kinds(leases, retried), died=_kinds(leases, dead))
     return ReapResult(len(retried), len(dead), keys=frozenset(filter(None, written.values())), ends=ends)
 
@@ -176,7 +189,6 @@ def _report(verdict: Verdict) -> None:
         )
     else:
         logger.error("Dead: job %s (%s) attempt %d of %d, %s: %s", *about, reason, died, extra=_fields(lease, reason))
-    _announce(lease, reason)
 
 
 def _fields(lease: Lease, reason: Reason | None) -> dict[str, Any]:
@@ -184,18 +196,31 @@ def _fields(lease: Lease, reason: Reason | None) -> dict[str, Any]:
     return fields(lease, **outcome, lost_worker=lease.worker)
 
 
-def _announce(lease: Lease, reason: Reason | None) -> None:
-    send_from_maintenance(
-        job_lost,
-        lease.task,
-        id=lease.id,
-        task=lease.task,
-        queue=lease.queue,
-        attempt=lease.attempts,
-        max_attempts=lease.max_attempts,
-        worker=lease.worker,
-        reason=reason,
-    )
+def _announce(
+    database: Database,
+    verdicts: Sequence[Verdict],
+    returned: Mapping[int, Arguments],
+    deaths: Sequence[JobEvent],
+    *,
+    outcome: Outcome,
+) -> None:
+    """Tell receivers of the attempts that were lost, then of the jobs that are dead by it.
+
+    Args:
+        returned: the arguments of the jobs that run again, by id; not read where nothing receives the signal.
+        outcome: of the attempts of those.
+    """
+    if attempt_lost.receivers:
+        events = {event.id: event for event in deaths}
+        for lease, _, entry, _ in verdicts:
+            if lease.id in returned:
+                event = lost_event(lease, returned[lease.id], outcome, entry, database=database.alias)
+            elif lease.id in events:
+                event = events[lease.id]
+            else:
+                continue
+            send_from_maintenance(attempt_lost, lease.task, event=event, worker=lease.worker)
+    send_deaths_from_maintenance(deaths)
 
 
 def _interrupted(kind: type[JobInterrupted], message: str, lease: Lease) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.jobs.stats import StatsBuffer
 from django_pgqueue.records import EndCounts, Kinds
 from django_pgqueue.services import AdaptiveBatch
-from django_pgqueue.signals import job_superseded, send_from_maintenance
+from django_pgqueue.signals import send_deaths_from_maintenance
 from django_pgqueue.states import EntryKind, Reason
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -63,9 +63,10 @@ def supersede(database: QueueConnection, *, limit: int = 1000) -> Kinds:
     """Let up to ``limit`` jobs die, 1 to 1,000, whose unique key a newer job has by now; return what they were."""
     with database.transaction():
         rows = database.rows(sized("superseded_jobs", ladder_size(limit)), {})
-        dead = dead_letter(database, [_superseded(job_id, newer_id) for job_id, newer_id, _, _ in rows]) if rows else {}
-    if dead:
-        send_from_maintenance(job_superseded, ids=list(dead), database=database.alias)
+        if not rows:
+            return ()
+        dead, events = dead_letter(database, [_superseded(job_id, newer_id) for job_id, newer_id, _, _ in rows])
+    send_deaths_from_maintenance(events)
     return tuple((queue, task) for job_id, _, queue, task in rows if job_id in dead)
 
 

@@ -38,6 +38,7 @@ from django_pgqueue.maintenance.unique_keys import prune_reserved, reacquire_key
 from django_pgqueue.models import Job
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.signals import announce_deaths, deaths
 from django_pgqueue.states import Reason, Status
 from django_pgqueue.stored_values import aware
 from django_pgqueue.testing.assertions import to_run
@@ -403,6 +404,7 @@ class Work:
             write_alone(self.database, current)  # what it told last, although its savepoint may be gone
         outcome, error = self._write(performance.outcome), performance.error
         report_all([outcome], stale=())
+        announce_deaths(deaths([outcome], stale=()))
         run = JobRun.of(outcome, error, self.now)
         self.runs.append(run)
         if error is not None and not isinstance(error, OF_JOBS):

@@ -26,7 +26,9 @@ from django_pgqueue.jobs.dead_letter import expired_entry
 from django_pgqueue.jobs.stats import ProcessCounters, StatsBuffer
 from django_pgqueue.maintenance.concurrency_sweeper import AdmissionRequests
 from django_pgqueue.maintenance.queue_rows import register_queue
+from django_pgqueue.maintenance.user_code import UserThread
 from django_pgqueue.records import EXPIRED, ClaimedJob, Fate, Outcome, Receipt
+from django_pgqueue.signals import announce_deaths, deaths, sent_elsewhere
 from django_pgqueue.states import Reason
 from django_pgqueue.worker.database_backoff import DatabaseBackoff
 from django_pgqueue.worker.in_flight import Held, InFlight, in_place_of
@@ -56,6 +58,9 @@ WORTHWHILE = 250
 
 STALLED_SECONDS = 1.0
 """Time after which a job that was fetched ahead goes back if no slot has begun it; at most twice as long."""
+
+RECEIVERS_SECONDS = 3.0
+"""Timeout of the wait, at the end of the process, for receivers that are told of dead jobs."""
 
 BEGUN_SECONDS = 0.01  # between looks, in a careful process, at whether a job was begun that should have been
 
@@ -130,6 +135,7 @@ class Consumer:
         self._prefetch = Prefetch()
         self._backoff = DatabaseBackoff(shared)
         self._stats = StatsBuffer(self.database, meter)
+        self._receivers = UserThread("signals")
         self._registered: set[str] = set()  # queues that have their rows, as far as this process can tell
         self._is_told_to_stop = False
         self._stopping = False
@@ -144,6 +150,8 @@ class Consumer:
         self._follow_up(lambda: self._stats.add(is_last=True))
         self.database.close()
         self._shared.end_cycles()
+        if not self._receivers.close(RECEIVERS_SECONDS):
+            logger.warning("Receivers of signals have not returned, and are not waited for any longer")
 
     def stop(self) -> None:
         """Take no more jobs; may be called from a signal handler or any thread."""
@@ -423,6 +431,9 @@ class Consumer:
         settled = self._in_flight.resolve(batch, locked=receipt.locked)
         self._backoff.settled(settled)
         report_all(settled, stale=receipt.stale)
+        if died := deaths(settled, stale=receipt.stale):
+            with sent_elsewhere(self._receivers.call_later):
+                announce_deaths(died)
         self._stats.count(settled, stale=receipt.stale)
 
     # After a commit

@@ -7,17 +7,15 @@ from typing import Any
 from django.conf import settings
 
 from django_pgqueue import registry
-from django_pgqueue.conf import conf
 from django_pgqueue.log_lines import FAILURES, MultiLine, fields
 from django_pgqueue.records import Fate, Outcome
-from django_pgqueue.signals import job_died, job_expired, send_from_maintenance
 from django_pgqueue.states import Reason
 
 logger = logging.getLogger("django_pgqueue.jobs")
 failures = logging.getLogger(FAILURES)
 
 UNBEGUN = {Reason.UNKNOWN_TASK, Reason.EXPIRED}
-"""Why claimed jobs die that no slot has begun, so that no signal of their end was sent."""
+"""Why claimed jobs die that no slot has begun."""
 
 
 def report_all(outcomes: Iterable[Outcome], *, stale: Collection[int]) -> None:
@@ -56,17 +54,8 @@ def report(outcome: Outcome, *, is_stale: bool) -> None:
             *why,
             extra=_fields(outcome, reason=str(outcome.reason)),
         )
-        _announce_unbegun(outcome)
     elif outcome.fate in (Fate.SUCCEEDED, Fate.REPEATED, Fate.RECORDED):
         logger.info("Done: job %s (%s) in %.3f s", job.id, job.task, outcome.run_seconds, extra=_fields(outcome))
-
-
-def _announce_unbegun(outcome: Outcome) -> None:
-    job = outcome.job
-    if outcome.reason is Reason.UNKNOWN_TASK:
-        send_from_maintenance(job_died, job.task, job=job, outcome=outcome)
-    elif outcome.reason is Reason.EXPIRED:
-        send_from_maintenance(job_expired, ids=[job.id], database=conf.database)
 
 
 def _fields(outcome: Outcome, **more: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ task here can run twice without harm, and says how.
 
 import io
 import json
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
@@ -15,10 +16,12 @@ from django.core.files.storage import default_storage
 from django.core.mail import EmailMessage
 from django.db.models import F
 from django.db.models.functions import Now
+from django.dispatch import receiver
 from django.template.loader import render_to_string
 from PIL import Image, ImageOps
 
 from django_pgqueue import Discard, Unique, periodic, task
+from django_pgqueue.signals import JobEvent, job_died
 from shop.models import Order, Photo, Product
 
 THUMBNAIL_PIXELS = 480
@@ -76,6 +79,14 @@ def tell_courier(order_id: int) -> None:
         with error:
             raise CourierRefusedError(f"{error.code}: {error.read(200).decode(errors='replace')}") from None
     Order.objects.filter(pk=order_id).update(courier_told_at=Now())
+
+
+@receiver(job_died, sender=tell_courier)
+def tell_packers(event: JobEvent, **_: Any) -> None:
+    """Mail to those who pack that the courier is not asked any more: the parcel has to be carried there."""
+    [order_id] = event.args
+    subject = f"The courier does not come for order {order_id}"
+    EmailMessage(subject=subject, body=f"{event.reason}\n", to=["packing@smallhours.example"]).send()
 
 
 @task(queue="photos", max_attempts=3, unique=Unique("photo_id", until="start"))

@@ -87,6 +87,7 @@ class OrderTest(TestCase):
         self.assertEqual([run.outcome for run in report], ["retried", "retried", "died"])
         self.assertIsInstance(report.errors[-1], CourierRefusedError)
         self.assertEqual(DeadJob.objects.get().pk, order.courier_job)
+        self.assertEqual(mail.outbox[-1].subject, f"The courier does not come for order {order.pk}")
         self.assertContains(self.client.get(order.get_absolute_url()), "dead (exhausted): 503: come back later")
 
     def test_order_says_that_its_work_waits(self):

@@ -12,7 +12,7 @@ import tests.app.tasks as app
 from django_pgqueue import current_job
 from django_pgqueue.jobs.failure import unknown_task
 from django_pgqueue.models import DeadJob, Job
-from django_pgqueue.signals import job_finished
+from django_pgqueue.signals import attempt_ended
 from django_pgqueue.worker.job_log import report_all
 from tests.app import contract
 from tests.support.claimed import job as claimed_job
@@ -273,12 +273,12 @@ def test_receiver_that_fails_is_an_event_of_its_own(queue, posted):
     def fail(**_):
         raise SystemExit("a broken receiver")
 
-    job_finished.connect(fail)
+    attempt_ended.connect(fail)
     try:
         app.record.enqueue("a")
         attempt(queue)
     finally:
-        job_finished.disconnect(fail)
+        attempt_ended.disconnect(fail)
     [event] = posted
     assert event["logentry"]["message"].startswith("Receivers of a signal failed")
 

@@ -18,7 +18,7 @@ from django_pgqueue.jobs.executor import CHARGED_CONFLICTS, ConflictCounts, arun
 from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
 from django_pgqueue.models import Job, SucceededJob
 from django_pgqueue.records import Fate
-from django_pgqueue.signals import job_finished, job_started
+from django_pgqueue.signals import attempt_ended, attempt_started
 from django_pgqueue.states import Reason
 from tests.app.models import Mark
 from tests.support.claimed import claim_one, job, outcome_of, raising
@@ -86,17 +86,17 @@ def test_signals_surround_the_run_and_a_broken_receiver_harms_nothing(caplog):
         heard.append("started")
         raise RuntimeError
 
-    def finished(outcome, **kwargs):
-        heard.append(outcome.fate)
+    def finished(event, **kwargs):
+        heard.append(event.outcome)
 
-    job_started.connect(started)
-    job_finished.connect(finished)
+    attempt_started.connect(started)
+    attempt_ended.connect(finished)
     try:
         outcome_of(lambda: heard.append("ran"))
     finally:
-        job_started.disconnect(started)
-        job_finished.disconnect(finished)
-    assert heard == ["started", "ran", Fate.SUCCEEDED]
+        attempt_started.disconnect(started)
+        attempt_ended.disconnect(finished)
+    assert heard == ["started", "ran", "succeeded"]
 
 
 def test_coroutines_announce_themselves_to_async_receivers_too():
@@ -105,21 +105,21 @@ def test_coroutines_announce_themselves_to_async_receivers_too():
     async def started(**kwargs):
         heard.append("started")
 
-    async def finished(outcome, **kwargs):
-        heard.append(outcome.fate)
+    async def finished(event, **kwargs):
+        heard.append(event.outcome)
 
     async def work():
         heard.append("ran")
 
-    job_started.connect(started)
-    job_finished.connect(finished)
+    attempt_started.connect(started)
+    attempt_ended.connect(finished)
     try:
         assert outcome_of(work).fate is Fate.SUCCEEDED
         assert outcome_of(lambda: heard.append("ran")).fate is Fate.SUCCEEDED
     finally:
-        job_started.disconnect(started)
-        job_finished.disconnect(finished)
-    assert heard == ["started", "ran", Fate.SUCCEEDED] * 2
+        attempt_started.disconnect(started)
+        attempt_ended.disconnect(finished)
+    assert heard == ["started", "ran", "succeeded"] * 2
 
 
 def test_job_enqueued_by_a_job_knows_its_parent(db):
@@ -265,20 +265,20 @@ def test_row_locked_by_another_session_is_waited_for_briefly_then_given_up(queue
 def test_hook_that_raises_after_the_commit_makes_no_failure_of_a_success(queue, claimed, monkeypatch, caplog):
     ended = []
 
-    def receiver(outcome=None, **_):
-        ended.append(outcome.fate)
+    def receiver(event, **_):
+        ended.append(event.outcome)
 
     def function(label):
         app.mark(label)
         transaction.on_commit(lambda: 1 / 0)
 
     monkeypatch.setattr(app.record_atomic, "func", function)
-    job_finished.connect(receiver)
+    attempt_ended.connect(receiver)
     try:
         outcome = run(app.record_atomic, claimed, CurrentJob(claimed), ThreadInterrupts())
     finally:
-        job_finished.disconnect(receiver)
-    assert (outcome.fate, ended) == (Fate.RECORDED, [Fate.RECORDED])
+        attempt_ended.disconnect(receiver)
+    assert (outcome.fate, ended) == (Fate.RECORDED, ["succeeded"])
     assert (Mark.objects.count(), SucceededJob.objects.count()) == (1, 1)
     assert "has succeeded, but an on_commit hook of it failed" in caplog.text
     assert "ZeroDivisionError" in caplog.text

@@ -12,7 +12,7 @@ from django_pgqueue import registry
 from django_pgqueue.keys import KeysBy
 from django_pgqueue.maintenance import user_code
 from django_pgqueue.models import DeadJob, Job, Schedule
-from django_pgqueue.signals import announce, job_expired, job_purged, sent_elsewhere
+from django_pgqueue.signals import announce, job_died, job_purged, sent_elsewhere
 from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.supervisor import Supervisor
 from tests.support.waiting import PATIENCE_SECONDS, eventually
@@ -46,11 +46,11 @@ def expired() -> int:
 def test_receiver_that_does_not_return_keeps_maintenance_from_nothing(house, limits):
     told = []
 
-    def receive(ids, **_):
+    def receive(event, **_):
         limits.wait(PATIENCE_SECONDS)
-        told.append((ids, threading.current_thread().name))
+        told.append((event.id, threading.current_thread().name))
 
-    job_expired.connect(receive)
+    job_died.connect(receive)
     try:
         first = expired()
         house._maintenance_loop.start()
@@ -60,28 +60,28 @@ def test_receiver_that_does_not_return_keeps_maintenance_from_nothing(house, lim
         assert told == []
         limits.set()
         eventually(lambda: told)
-        assert told == [([first], "pgqueue-signals")]
+        assert told == [(first, "pgqueue-signals")]
     finally:
-        job_expired.disconnect(receive)
+        job_died.disconnect(receive)
 
 
 def test_last_signals_are_sent_before_the_command_ends(house, limits):
     told = []
 
-    def receive(ids, **_):
+    def receive(event, **_):
         limits.wait(PATIENCE_SECONDS)
-        told.append(ids)
+        told.append(event.id)
 
-    job_expired.connect(receive)
+    job_died.connect(receive)
     try:
         first = expired()
         house._maintenance_loop.start()
         eventually(DeadJob.objects.filter(pk=first).exists)
         threading.Timer(0.1, limits.set).start()
         house._finish()
-        assert told == [[first]]
+        assert told == [first]
     finally:
-        job_expired.disconnect(receive)
+        job_died.disconnect(receive)
 
 
 def test_key_that_is_never_computed_keeps_maintenance_from_nothing(house, limits, monkeypatch, caplog):

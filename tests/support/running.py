@@ -14,6 +14,7 @@ from django_pgqueue.jobs.executor import arun, run, sought
 from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.records import ClaimedJob, Outcome
+from django_pgqueue.signals import announce_deaths, deaths
 
 
 def run_claimed(queue: QueueConnection, name: str = "default", *, limit: int = 1) -> list[Outcome]:
@@ -21,6 +22,7 @@ def run_claimed(queue: QueueConnection, name: str = "default", *, limit: int = 1
     promote(queue)
     outcomes = [run_one(job) for job in claim(queue, name, limit=limit, worker_id=1)]
     ack.write(queue, outcomes)
+    announce_deaths(deaths(outcomes, stale=()))
     return outcomes
 
 

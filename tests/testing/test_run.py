@@ -12,7 +12,7 @@ from django_pgqueue import Retry, Snooze, Unique, is_in_job, queues
 from django_pgqueue.exceptions import JobFailed, UnknownTask
 from django_pgqueue.jobs import kill
 from django_pgqueue.models import DeadJob, Job
-from django_pgqueue.signals import job_finished, job_started
+from django_pgqueue.signals import attempt_ended, attempt_started, job_died
 from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, run_jobs
 from django_pgqueue.testing.run import EndlessJobs
 from tests.app import contract, helped
@@ -46,19 +46,19 @@ class RunJobsTest(TestCase):
     def test_signals_are_sent(self):
         heard = []
 
-        def started(job, **_):
-            heard.append(job.id)
+        def started(event, **_):
+            heard.append(event.id)
 
-        def finished(outcome, **_):
-            heard.append(outcome.fate.name)
+        def finished(event, **_):
+            heard.append(str(event.outcome))
 
-        job_started.connect(started)
-        job_finished.connect(finished)
-        self.addCleanup(job_started.disconnect, started)
-        self.addCleanup(job_finished.disconnect, finished)
+        attempt_started.connect(started)
+        attempt_ended.connect(finished)
+        self.addCleanup(attempt_started.disconnect, started)
+        self.addCleanup(attempt_ended.disconnect, finished)
         handle = helped.note.enqueue("heard")
         run_jobs()
-        assert heard == [handle.id, "SUCCEEDED"]
+        assert heard == [handle.id, "succeeded"]
 
     def test_concurrency_keys_let_in_one_after_the_other(self):
         for label in "abc":
@@ -241,13 +241,17 @@ class ErrorsTest(TestCase):
             run_jobs()
 
     def test_outcome_that_the_database_refuses_is_buried(self):
-        def spoil(outcome, **_):
-            outcome.result = "no json"
+        died = []
 
-        job_finished.connect(spoil)
-        self.addCleanup(job_finished.disconnect, spoil)
-        helped.note.enqueue("a")
-        [run] = run_jobs(errors="collect")
+        def tell(event, **_):
+            died.append((event.id, event.reason))
+
+        job_died.connect(tell, sender=helped.note)
+        self.addCleanup(job_died.disconnect, tell, sender=helped.note)
+        handle = helped.note.enqueue("a")
+        with mock.patch("django_pgqueue.jobs.executor._result", return_value="no json"):
+            [run] = run_jobs(errors="collect")
+        assert died == [(handle.id, "discarded")]
         assert (run.outcome, run.reason) == ("died", "discarded")
         assert DeadJob.objects.get().errors[0]["refused"] == "succeeded"
 

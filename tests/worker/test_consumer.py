@@ -15,6 +15,8 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.leases import release
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import Fate
+from django_pgqueue.signals import job_died
+from django_pgqueue.states import Reason
 from django_pgqueue.worker import consumer as consumer_module
 from django_pgqueue.worker.consumer import Consumer, Prefetch
 from django_pgqueue.worker.shared_state import SharedState, now
@@ -403,3 +405,69 @@ def test_trouble_of_a_follow_up_is_not_forgotten_with_the_cycle_that_it_follows(
     assert (consumer._backoff.failures, consumer._shared.failures()) == (1, 1)
     cycles(consumer, 1)
     assert (consumer._backoff.failures, consumer._shared.failures()) == (0, 0)
+
+
+@pytest.fixture
+def told_of_deaths(monkeypatch):
+    """What receivers of job_died were told, with the thread and whether the job was dead by then."""
+    told = []
+
+    def receive(event, **_):
+        name = threading.current_thread().name
+        told.append((event.id, str(event.reason), event.attempt, name, DeadJob.objects.filter(pk=event.id).exists()))
+
+    monkeypatch.setattr(job_died, "receivers", [])
+    job_died.connect(receive, weak=False)
+    return told
+
+
+@pytest.mark.parametrize("reason", ["discarded", "expired"])
+def test_death_is_told_once_it_is_written_by_a_thread_for_that(consumer, told_of_deaths, sql, reason):
+    job_id = app.noop.using(expires=3600).enqueue().id
+    if reason == "expired":
+        sql("UPDATE pgqueue_jobs SET expires_at = now() - interval '1 second'")
+    cycle(consumer)
+    if reason == "discarded":
+        consumer.slots.finish(Fate.DIED, reason=Reason.DISCARDED)
+    cycle(consumer)
+    assert consumer._receivers.close(PATIENCE_SECONDS)
+    assert told_of_deaths == [(job_id, reason, int(reason == "discarded"), "pgqueue-signals", True)]
+
+
+def test_death_whose_lease_is_gone_is_not_told(consumer, told_of_deaths, sql):
+    app.noop.enqueue()
+    cycle(consumer)
+    sql("UPDATE pgqueue_jobs SET lease_token = 4711")
+    consumer.slots.finish(Fate.DIED, reason=Reason.DISCARDED)
+    cycle(consumer)
+    assert consumer._receivers.close(PATIENCE_SECONDS)
+    assert (told_of_deaths, consumer._in_flight.held()) == ([], 0)
+
+
+def test_outcome_that_the_database_refuses_is_told_as_a_death(consumer, told_of_deaths):
+    job_id = app.noop.enqueue().id
+    cycle(consumer)
+    consumer.slots.finish(result="no json")
+    cycle(consumer)
+    cycle(consumer)
+    assert consumer._receivers.close(PATIENCE_SECONDS)
+    assert [told[:2] for told in told_of_deaths] == [(job_id, "discarded")]
+
+
+def test_receiver_that_does_not_return_keeps_the_consumer_from_nothing(consumer, monkeypatch, caplog):
+    go_on = threading.Event()
+    monkeypatch.setattr(consumer_module, "RECEIVERS_SECONDS", 0.01)
+    monkeypatch.setattr(job_died, "receivers", [])
+    job_died.connect(lambda **_: go_on.wait(PATIENCE_SECONDS), weak=False)
+    app.noop.enqueue_many([()] * 2)
+    cycle(consumer)
+    consumer.slots.finish(Fate.DIED, reason=Reason.DISCARDED)
+    cycle(consumer)
+    consumer.slots.finish()
+    cycle(consumer)
+    assert SucceededJob.objects.count() == 1
+    consumer.stop()
+    consumer.run()
+    assert "Receivers of signals have not returned" in caplog.text
+    go_on.set()
+    assert consumer._receivers.close(PATIENCE_SECONDS)

@@ -14,7 +14,7 @@ from django_pgqueue.framework import task_finished, task_started
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
-from django_pgqueue.signals import job_finished, job_started
+from django_pgqueue.signals import attempt_ended, attempt_started
 from django_pgqueue.states import Reason
 from django_pgqueue.worker import consumer as consumer_module
 from django_pgqueue.worker import slots as slots_module
@@ -43,8 +43,8 @@ def heard(request):
     connected, told = [], []
 
     def listen(signal, error=None):
-        def receiver(job=None, task_result=None, **_):
-            told.append(job.id if job else int(task_result.id))
+        def receiver(event=None, task_result=None, **_):
+            told.append(event.id if event else int(task_result.id))
             if error:
                 raise error
 
@@ -61,7 +61,7 @@ def heard(request):
         signal.disconnect(receiver)
 
 
-@pytest.mark.parametrize("signal", [job_finished, task_finished], ids=["native", "framework"])
+@pytest.mark.parametrize("signal", [attempt_ended, task_finished], ids=["native", "framework"])
 def test_cancel_left_behind_makes_no_failure_of_a_success(give, slots, heard, signal):
     told = heard(signal)
     job = give(contract.leave_a_cancel_behind)
@@ -69,7 +69,7 @@ def test_cancel_left_behind_makes_no_failure_of_a_success(give, slots, heard, si
 
 
 @pytest.mark.parametrize("task", [contract.add, contract.aadd], ids=["plain task", "async task"])
-@pytest.mark.parametrize("signal", [job_started, job_finished, task_started, task_finished])
+@pytest.mark.parametrize("signal", [attempt_started, attempt_ended, task_started, task_finished])
 def test_receiver_that_exits_has_no_say_in_the_outcome(give, slots, heard, task, signal):
     told = heard(signal, SystemExit("enough"))
     job = give(task, args=(1, 2))

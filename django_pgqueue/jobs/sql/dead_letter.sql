@@ -1,8 +1,8 @@
 -- Move jobs to dead_jobs, with the reason and a last entry in their history. Called by ack.send() for failures, and by
 -- dead_letter.dead_letter() for lost workers, kills and expiry. Never waits: locked rows are left out. Found like those
 -- of finish.sql; the token 0 stands for a job that is not running, and leaves reserved rows alone, as the reason
--- expired does with those that got more time meanwhile. Returns the ids it moved, whether a caller waits, and their
--- concurrency keys.
+-- expired does with those that got more time meanwhile. Returns the ids it moved, whether a caller waits, their
+-- concurrency keys, and for receivers of job_died, if there are any, the rest of an event.
 WITH died AS MATERIALIZED (
     SELECT job.place, ack.reason, ack.error::jsonb AS error
     FROM unnest(
@@ -20,7 +20,7 @@ WITH died AS MATERIALIZED (
         FOR UPDATE SKIP LOCKED
     ) AS job
 ),
-gone AS (
+removed AS (
     DELETE FROM pgqueue_jobs AS job
     USING died
     WHERE job.ctid = died.place
@@ -28,6 +28,26 @@ gone AS (
         job.*, died.reason AS reason, died.error AS error,
         -- an expiry that the claim found out is no attempt
         job.attempts - (died.reason = 'expired' AND job.lease_token <> 0)::integer AS runs
+),
+gone AS (
+    SELECT
+        job.*,
+        job.error
+            || CASE
+                WHEN job.reason = 'killed' THEN jsonb_build_object('by', COALESCE(job.killed_by, %(by)s::text))
+                WHEN job.reason = 'expired' THEN jsonb_build_object(
+                    'message',
+                    'not started by ' || to_char(job.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
+                )
+                ELSE '{}'
+            END
+            || CASE
+                WHEN job.worker_id <> 0 AND job.runs = job.attempts
+                THEN jsonb_build_object('worker_id', job.worker_id, 'started_at', job.started_at)
+                ELSE '{}'
+            END
+            || jsonb_build_object('attempt', job.runs, 'at', statement_timestamp()) AS entry
+    FROM removed AS job
 ),
 buried AS (
     INSERT INTO pgqueue_dead_jobs (
@@ -47,24 +67,16 @@ buried AS (
         gone.fair_key,
         COALESCE(gone.killed_by, %(by)s::text), gone.metadata, gone.progress,
         CASE WHEN jsonb_array_length(gone.errors) >= 20 THEN gone.errors - 10 ELSE gone.errors END
-            || (
-                gone.error
-                || CASE
-                    WHEN gone.reason = 'killed' THEN jsonb_build_object('by', COALESCE(gone.killed_by, %(by)s::text))
-                    WHEN gone.reason = 'expired' THEN jsonb_build_object(
-                        'message',
-                        'not started by ' || to_char(gone.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
-                    )
-                    ELSE '{}'
-                END
-                || CASE
-                    WHEN gone.worker_id <> 0 AND gone.runs = gone.attempts
-                    THEN jsonb_build_object('worker_id', gone.worker_id, 'started_at', gone.started_at)
-                    ELSE '{}'
-                END
-                || jsonb_build_object('attempt', gone.runs, 'at', statement_timestamp())
-            )
+            || gone.entry
     FROM gone
 )
-SELECT gone.id, gone.has_waiters, gone.concurrency_key
+SELECT
+    gone.id, gone.has_waiters, gone.concurrency_key,
+    CASE
+        WHEN %(is_told)s::boolean
+        THEN jsonb_build_object(
+            'task', gone.task, 'queue', gone.queue, 'attempt', gone.runs, 'max_attempts', gone.max_attempts,
+            'reason', gone.reason, 'error', gone.entry, 'args', gone.args::text, 'kwargs', gone.kwargs::text
+        )::text
+    END
 FROM gone;

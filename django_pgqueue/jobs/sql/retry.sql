@@ -1,7 +1,8 @@
 -- Send failed jobs back to be due again after a delay, with one entry more in their history (the first and the last ten
 -- are kept). Called by ack.send(). Never waits: locked rows are left for the next flush. Found like those of
 -- finish.sql. The slot of a concurrency key is given back, unless the job is to keep its place. Returns ids, false
--- where others return whether a caller waits for the end, and concurrency keys.
+-- where others return whether a caller waits for the end, concurrency keys, and arguments where signals are to tell of
+-- them.
 WITH failed AS MATERIALIZED (
     SELECT job.place, ack.delay_seconds, ack.error::jsonb AS error
     FROM unnest(
@@ -31,4 +32,7 @@ SET status = 'scheduled',
         )
 FROM failed
 WHERE job.ctid = failed.place
-RETURNING job.id, false, job.concurrency_key;
+RETURNING
+    job.id, false, job.concurrency_key,
+    CASE WHEN %(is_told)s::boolean THEN job.args::text END,
+    CASE WHEN %(is_told)s::boolean THEN job.kwargs::text END;

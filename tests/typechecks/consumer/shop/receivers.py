@@ -4,18 +4,20 @@ from typing import Any
 
 from django.dispatch import receiver
 
+from django_pgqueue import Task
 from django_pgqueue.backend import PgQueueBackend, PgQueueTask
 from django_pgqueue.logs import JobFields
-from django_pgqueue.records import ClaimedJob, Outcome
-from django_pgqueue.signals import job_died, job_enqueued
+from django_pgqueue.signals import JobEvent, job_died, job_enqueued
+from shop.tasks import pack
 
 
-@receiver(job_died)
-def tell(sender: str | None, job: ClaimedJob, outcome: Outcome, **_: Any) -> None:
-    print(sender, job.id, job.attempt, outcome.reason, outcome.error)
+@receiver(job_died, sender=pack)
+def tell(sender: Task[..., Any] | None, event: JobEvent, **_: Any) -> None:
+    print(sender, event.id, event.attempt, event.reason, event.error, event.args, event.kwargs)
 
 
 job_enqueued.connect(tell)
+job_died.connect(tell, sender=pack.using(queue="x"))
 
 
 class QuietBackend(PgQueueBackend):
