@@ -97,7 +97,10 @@ def look(job_id: int) -> None:
     assert_type(handle.retry(), bool)
     handle.wait(5)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     assert_type(handle.state().attempts, int)
+    assert_type(handle.state().started_at, dt.datetime | None)
+    assert_type(handle.state().last_attempted_at, dt.datetime | None)
     assert_type(handle.state().ended_at, dt.datetime | None)
+    assert_type((handle.state().succeeded, handle.state().is_finished), tuple[bool, bool])
 
 
 def see_to_it(ids: list[int], user: AbstractBaseUser) -> None:
