@@ -191,7 +191,10 @@ def look_at_everything(client) -> None:
 
 
 def say_everything() -> None:
-    for words in (["pgqueue_stats"], ["pgqueue_queues", "list"], ["pgqueue_retention"], ["pgqueue_doctor"]):
+    for words in (
+        *(["pgqueue_stats"], ["pgqueue_queues", "list"], ["pgqueue_retention"], ["pgqueue_doctor"]),
+        *(["pgqueue_workers", "list"], ["pgqueue_workers", "list", "--queue", "mail", "--json"]),
+    ):
         with contextlib.suppress(CommandError, SystemExit):
             call_command(*words, stdout=io.StringIO(), stderr=io.StringIO())
     for form in ([], ["--json"]):

@@ -3,7 +3,7 @@
 import datetime as dt
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
 from django.db.models.functions import Now
@@ -11,9 +11,12 @@ from django.utils.translation import pgettext
 
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
+from django_pgqueue.insights.formatting import columns, compact
 from django_pgqueue.insights.overview import living_workers
 from django_pgqueue.jobs.actions import SkipReason
 from django_pgqueue.models import BulkAction, Worker
+
+HEAD = ("id", "process", "name", "state", "slots", "queues", "up", "heard", "version")
 
 CAP = 1000  # jobs of one process are counted up to here
 MOST_JOBS = 100
@@ -43,6 +46,15 @@ class WorkerState:
     def left_seconds(self) -> float:
         """Until its lease ends; below 0: it has."""
         return (self.row.lease_until - self.at).total_seconds()
+
+    @property
+    def word(self) -> str:
+        """How it stands, in a word: silent, stopping, busy or idle."""
+        if not self.is_alive:
+            return "silent"
+        if self.row.stop_requested_at is not None:
+            return "stopping"
+        return "busy" if self.held else "idle"
 
     @property
     def busy(self) -> int:
@@ -83,6 +95,45 @@ def jobs_of(worker_id: int, alias: str, *, limit: int = MOST_JOBS) -> list[HeldJ
     """Return the jobs that a process holds, the first claimed first, up to ``limit``."""
     parameters = {"worker_id": worker_id, "limit": limit}
     return [HeldJob(*row) for row in CallerConnection(alias).rows(statement("jobs_of_worker"), parameters)]
+
+
+def table(states: Iterable[WorkerState]) -> str:
+    """Return a line for each process, below a head."""
+    return columns(HEAD, map(_cells, states))
+
+
+def _cells(state: WorkerState) -> tuple[str, ...]:
+    row = state.row
+    by = f" (asked by {row.stop_requested_by})" if state.word == "stopping" and row.stop_requested_by else ""
+    return (
+        *(str(row.pk), f"{row.host} {row.pid}", row.name or "-", f"{state.word}{by}"),
+        *(f"{state.busy} of {row.concurrency}", served_text(row)),
+        *(compact(state.up_seconds), f"{compact(state.silent_seconds)} ago", row.version),
+    )
+
+
+def as_json(state: WorkerState) -> dict[str, Any]:
+    """Return what is known of one process; the processes of one command share ``supervisor_id``."""
+    row = state.row
+    return {
+        "id": row.pk,
+        "supervisor_id": row.supervisor_id,
+        "host": row.host,
+        "pid": row.pid,
+        "name": row.name,
+        "version": row.version,
+        "state": state.word,
+        "queues": row.queues,
+        "concurrency": row.concurrency,
+        "busy": state.busy,
+        "fetched_ahead": state.ahead,
+        "memory_bytes": row.memory_bytes or None,
+        "started_at": row.started_at,
+        "heartbeat_at": row.heartbeat_at,
+        "lease_until": row.lease_until,
+        "stop_requested_at": row.stop_requested_at,
+        "stop_requested_by": row.stop_requested_by or None,
+    }
 
 
 def served_text(worker: Worker) -> str:

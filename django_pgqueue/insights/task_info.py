@@ -1,0 +1,94 @@
+"""Registered tasks, as people and programs are told of them: options, schedules in code, former names."""
+
+import dataclasses
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from django_pgqueue import keys
+from django_pgqueue.insights.formatting import plain
+from django_pgqueue.options import Options, TaskRules
+from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.schedules.periodic import declared
+
+OF_EVERY_TASK = frozenset({"queue", "priority", "max_attempts", "timeout", "lease"})
+"""Options that are told as they come out; the others only where they are not the default."""
+
+
+def options_of(task: TaskDefinition) -> dict[str, Any]:
+    """Return the options of a task by name, values as JSON has them, durations in seconds."""
+    options, default = task.options, Options()
+    found = {
+        "queue": options.queue,
+        "priority": options.priority,
+        "max_attempts": options.attempts_allowed,
+        "timeout": options.timeout_seconds or None,
+        "lease": options.lease_seconds,
+    }
+    names = [option.name for option in dataclasses.fields(Options) if option.name not in OF_EVERY_TASK]
+    found |= {name: getattr(options, name) for name in names if getattr(options, name) != getattr(default, name)}
+    return {name: _as_json(value) for name, value in (found | dict(_own_options(task))).items()}
+
+
+def _own_options(task: TaskDefinition) -> Iterator[tuple[str, Any]]:
+    if task.backoff is not TaskRules.backoff:
+        yield "backoff", task.backoff.function
+    if task.discard_on.kinds:
+        yield "discard_on", task.discard_on.kinds
+    if task.atomic:
+        yield "atomic", True
+    if task.sensitive:
+        yield "sensitive", task.sensitive
+    for key in dataclasses.fields(task.keys_by):
+        if not hasattr(task.options, key.name) and getattr(task.keys_by, key.name) is not getattr(keys.NONE, key.name):
+            yield f"{key.name}_by", "computed"
+
+
+def _as_json(value: Any) -> Any:
+    value = keys.as_json(value)
+    if isinstance(value, Mapping):
+        return {name: _as_json(one) for name, one in value.items()}
+    if isinstance(value, frozenset | tuple | list):
+        return [_as_json(one) for one in (sorted(value) if isinstance(value, frozenset) else value)]
+    if not callable(value):
+        return value
+    name = getattr(value, "__qualname__", "<")
+    return "a function" if "<" in name else f"{value.__module__}.{name}"
+
+
+def as_json(task: TaskDefinition) -> dict[str, Any]:
+    """Return what the code says of a task; nothing is asked of the database."""
+    return {
+        "name": task.name,
+        "aliases": list(task.aliases),
+        "function": f"{task.func.__module__}.{task.func.__qualname__}",
+        "is_async": task.is_async,
+        "backend": task.backend,
+        "options": options_of(task),
+        "schedules": [
+            {
+                "name": schedule.name,
+                "cron": schedule.rhythm.cron,
+                "every_seconds": schedule.rhythm.every.total_seconds() if schedule.rhythm.every else None,
+                "timezone": schedule.rhythm.timezone,
+            }
+            for schedule in declared().values()
+            if schedule.task.name == task.name
+        ],
+    }
+
+
+def described(task: TaskDefinition) -> list[str]:
+    """Return the lines about one task, the first its name."""
+    told = as_json(task)
+    options = ", ".join(f"{name} {value}" for name, value in told["options"].items() if value is not None)
+    backend = f", of the backend {task.backend} of TASKS" if task.backend else ""
+    lines = [task.name, f"  {'async, ' if task.is_async else ''}{options}{backend}"]
+    for schedule in told["schedules"]:
+        when = f"cron {schedule['cron']} ({schedule['timezone']})"
+        if not schedule["cron"]:
+            when = f"every {dt.timedelta(seconds=schedule['every_seconds'])}"
+        lines.append(f"  schedule {schedule['name']}: {when}")
+    if task.aliases:
+        lines.append(f"  formerly {', '.join(task.aliases)}")
+    return [plain(line) for line in lines]

@@ -1,0 +1,77 @@
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import Error, transaction
+from django.utils.translation import override
+
+from django_pgqueue import workers
+from django_pgqueue.cli.arguments import add_json, add_queue, check_database, job_id
+from django_pgqueue.conf import conf
+from django_pgqueue.insights.formatting import user
+from django_pgqueue.insights.worker_info import WorkerState, as_json, states_of, table, with_clock
+from django_pgqueue.jobs.queue_selector import QueueSelector
+from django_pgqueue.models import Worker
+
+
+class Command(BaseCommand):
+    help = "List worker processes with what they are at, and ask their commands to stop."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        actions = parser.add_subparsers(metavar="ACTION", required=True)
+        listing = actions.add_parser("list", help="which processes there are, whether they live, what they are at")
+        add_queue(listing, "those that serve one of these queues")
+        add_json(listing)
+        stop = actions.add_parser("stop", help="let their commands stop as on SIGTERM, all processes of each")
+        stop.add_argument("ids", nargs="*", type=job_id, metavar="ID", help="of these processes, as list names them")
+        add_queue(stop, "of those that serve one of these queues")
+        stop.add_argument("--all", action="store_true", help="of all that are alive")
+        stop.add_argument("--by", default="", help="who does it; default: the user's name here")
+        for sub, call in ((listing, self._list), (stop, self._stop)):
+            sub.set_defaults(call=call)
+            sub.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
+
+    @override("en")
+    def handle(self, *args: Any, **options: Any) -> None:
+        options["database"] = options["database"] or conf.database
+        try:
+            check_database(options["database"])
+            options["call"](options)
+        except Error as error:
+            raise CommandError(str(error).strip()) from error
+
+    def _list(self, options: dict[str, Any]) -> None:
+        found = serving(options)
+        if options["json"]:
+            self.stdout.write(json.dumps([as_json(state) for state in found], cls=DjangoJSONEncoder, indent=2))
+        else:
+            self.stdout.write(table(found) if found else "There is no worker.")
+
+    def _stop(self, options: dict[str, Any]) -> None:
+        given = [name for name in ("ids", "queue", "all") if options[name]]
+        if len(given) != 1:
+            raise CommandError(
+                "Say which workers, in one way: give ids, as pgqueue_workers list has them, --queue or --all."
+            )
+        ids = options["ids"] or [state.row.pk for state in serving(options) if state.word in ("busy", "idle")]
+        with transaction.atomic(using=options["database"]):
+            asked = workers.stop(ids, by=options["by"] or user(), database=options["database"])
+        self.stdout.write(f"Asked to stop: {', '.join(map(str, asked))}." if asked else "No worker was asked to stop.")
+        if skipped := sorted(set(ids) - set(asked)):
+            self._name_others(skipped, options["database"])
+
+    def _name_others(self, ids: list[int], alias: str) -> None:
+        there = set(Worker.objects.using(alias).filter(pk__in=ids).values_list("pk", flat=True))
+        if unknown := [str(one) for one in ids if one not in there]:
+            raise CommandError(f"There is no worker {', '.join(unknown)}. See: manage.py pgqueue_workers list")
+        raise CommandError(
+            f"Left alone: {', '.join(map(str, ids))}. They were asked before, or another session is just changing them."
+        )
+
+
+def serving(options: dict[str, Any]) -> list[WorkerState]:
+    """Return how the processes stand, those of the chosen queues alone where some are."""
+    rows = with_clock(Worker.objects.using(options["database"]).order_by("host", "pid", "id"))
+    chosen = [row for row in rows if not options["queue"] or QueueSelector.of(row.queues).among(options["queue"])]
+    return states_of(chosen, options["database"])

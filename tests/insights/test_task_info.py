@@ -1,0 +1,53 @@
+"""Tasks, as people and programs are told of them."""
+
+import datetime as dt
+
+import tests.app.tasks as app
+from django_pgqueue import periodic, registry
+from django_pgqueue.insights.task_info import as_json, described
+
+
+def test_options_are_told_as_they_come_out(settings):
+    settings.PGQUEUE = {"LEASE_SECONDS": 45}
+    assert as_json(app.noop)["options"] == {
+        "queue": "default",
+        "priority": 0,
+        "max_attempts": app.noop.options.attempts_allowed,
+        "timeout": None,
+        "lease": 45,
+    }
+
+
+def test_options_that_differ_from_their_defaults_are_told_too():
+    day = dt.timedelta(days=1)
+    chosen = app.noop.using(queue="mail", timeout=dt.timedelta(minutes=2), expires=day, metadata={"a": 1})
+    told = as_json(chosen)["options"]
+    assert (told["queue"], told["timeout"], told["expires"], told["metadata"]) == ("mail", 120, 86400.0, {"a": 1})
+
+
+def test_former_names_and_schedules_are_told(code):
+    task = registry.get("tests.app.tasks.old_name")
+    periodic(cron="0 9 * * mon-fri", name="daily", timezone="Europe/Berlin")(task)
+    periodic(every=dt.timedelta(hours=1), name="hourly")(task)
+    told = as_json(task)
+    assert told["aliases"] == ["tests.app.tasks.old_name"]
+    assert [(one["name"], one["cron"], one["every_seconds"]) for one in told["schedules"]] == [
+        ("daily", "0 9 * * mon-fri", None),
+        ("hourly", "", 3600.0),
+    ]
+    lines = described(task)
+    assert lines[0] == task.name
+    assert "  schedule daily: cron 0 9 * * mon-fri (Europe/Berlin)" in lines
+    assert "  schedule hourly: every 1:00:00" in lines
+    assert "  formerly tests.app.tasks.old_name" in lines
+
+
+def test_async_tasks_say_so():
+    assert as_json(app.arecord)["is_async"]
+    assert described(app.arecord)[1].startswith("  async, queue default")
+
+
+def test_options_of_the_task_itself_are_told():
+    told = as_json(app.fail)["options"]
+    assert (told["max_attempts"], told["backoff"]) == (3, "a function")
+    assert as_json(app.record.using(unique="label"))["options"]["unique"] == {"by": ["label"]}
