@@ -233,6 +233,7 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
             yield Error(f"PGQUEUE[{key!r}] is {values[key]!r}.", hint=hint, id="pgqueue.E002")
     yield from _wrong_token(values["METRICS_TOKEN"])
     yield from _wrong_expressions(values["SENSITIVE_PARAMETERS"])
+    yield from _wrong_around(values["AROUND"])
     try:
         if isinstance(values["ENCODER"], str):
             import_string(values["ENCODER"])
@@ -275,6 +276,21 @@ def _wrong_expressions(value: Any) -> Iterator[CheckMessage]:
             re.compile(one)
         except re.error as error:
             yield Error(f"PGQUEUE['SENSITIVE_PARAMETERS'] has {one!r}: {error}.", hint=hint, id="pgqueue.E002")
+
+
+def _wrong_around(value: Any) -> Iterator[CheckMessage]:
+    hint = "Use a list of dotted paths of functions that take the job and return a context manager."
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) or callable(one) for one in value):
+        yield Error(f"PGQUEUE['AROUND'] is {value!r}.", hint=hint, id="pgqueue.E002")
+        return
+    for path in [one for one in value if isinstance(one, str)]:
+        try:
+            found = import_string(path)
+        except ImportError as error:
+            yield Error(f"PGQUEUE['AROUND'] cannot be imported: {error}.", hint=hint, id="pgqueue.E002")
+        else:
+            if not callable(found):
+                yield Error(f"PGQUEUE['AROUND'] has {path}, which is {found!r}.", hint=hint, id="pgqueue.E002")
 
 
 def _wrong_database(values: dict[str, Any]) -> Iterator[CheckMessage]:

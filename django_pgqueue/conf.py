@@ -60,6 +60,13 @@ def _class_of(path: str | type | None) -> Any:
     return import_string(path) if isinstance(path, str) else path
 
 
+Around = Callable[[Any], Any]  # from the CurrentJob to a context manager
+
+
+def _functions_of(paths: Sequence[str | Around]) -> tuple[Around, ...]:
+    return tuple(import_string(one) if isinstance(one, str) else one for one in paths) if paths else ()
+
+
 # Names of sensitive arguments
 
 _PASSWORDS = ("password", "passwd", "passphrase", "pwd", "(?<![a-z])pass(?:code)?$")
@@ -130,6 +137,12 @@ class Settings:
 
     prepared_statements: Setting[bool | None] = Setting(_as_given, None, choices=(None, True, False))
     """Whether workers prepare their statements. Default: unless a pooler would mix them up with others'."""
+
+    around: Setting[tuple[Around, ...]] = Setting(_functions_of, ())
+    """Dotted paths of functions that take the job and return a context manager, in which each run takes place.
+
+    The first is the outermost. What they raise is the run's error.
+    """
 
     tracing = Setting(bool, True)
     """Whether jobs are traced where OpenTelemetry is installed and its SDK configured."""

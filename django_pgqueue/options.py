@@ -32,7 +32,7 @@ from django_pgqueue.validation import check_flag, check_name, check_seconds, che
 
 TO_START_LATER = "use run_at, a datetime or a timedelta from now"
 MEANT = {  # options of other task queues
-    "bind": "use current_job() in the task",
+    "bind": "use takes_context=True, or current_job() in the task",
     "countdown": TO_START_LATER,
     "default_retry_delay": "use backoff",
     "delay": TO_START_LATER,

@@ -76,9 +76,10 @@ class TaskDefinition(TaskRules):
     options: Options
     concurrency_by: KeyBy
     fair_by: KeyBy
-    signature: inspect.Signature
+    signature: inspect.Signature  # of its arguments, without the context
     backend: str  # the alias in ``TASKS`` of a task of Django's Tasks framework
     adapter: TaskAdapter | None  # the rest of such a task
+    takes_context: bool = False  # whether the function gets a JobContext before its arguments
     keys_by: KeysBy = field(init=False)  # how keys are computed from the arguments of a job
     is_async: bool = field(init=False)
     needs_control: bool = field(init=False)  # whether its jobs take more than a place in their queue

@@ -3,13 +3,14 @@
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NoReturn, ParamSpec, TypeVar, Unpack, overload
 
 from django.db import transaction
 
 from django_pgqueue import registry
 from django_pgqueue.exceptions import ConfigurationError, InvalidJob
 from django_pgqueue.instrumentation import run_if_immediate
+from django_pgqueue.jobs.context import JobContext, current_job
 from django_pgqueue.jobs.enqueue import arguments_of, check_arguments, insert_calls, insert_many, insert_one
 from django_pgqueue.jobs.handle import JobHandle
 from django_pgqueue.jobs.redaction import shown
@@ -44,7 +45,8 @@ class Task(TaskDefinition, Generic[P, R_co]):
         self.__wrapped__ = func
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        return self.func(*args, **kwargs)
+        func: Callable[..., R_co] = self.func
+        return func(JobContext(current_job()), *args, **kwargs) if self.takes_context else func(*args, **kwargs)
 
     if not TYPE_CHECKING:  # for type checkers there is no other attribute
 
@@ -183,13 +185,36 @@ async def _in_sync(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
 def task(func: Callable[P, R], /) -> Task[P, R]: ...
 @overload
 def task(
-    func: None = None, /, *, name: str | None = None, **options: Unpack[TaskDeclaration]
+    func: None = None,
+    /,
+    *,
+    takes_context: Literal[True],
+    name: str | None = None,
+    **options: Unpack[TaskDeclaration],
+) -> Callable[[Callable[Concatenate[JobContext, P], R]], Task[P, R]]: ...
+@overload
+def task(
+    func: None = None,
+    /,
+    *,
+    takes_context: Literal[False] = False,
+    name: str | None = None,
+    **options: Unpack[TaskDeclaration],
 ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
-def task(func: Callable[P, R] | None = None, /, *, name: str | None = None, **options: Unpack[TaskDeclaration]) -> Any:
+def task(
+    func: Callable[P, R] | None = None,
+    /,
+    *,
+    takes_context: bool = False,
+    name: str | None = None,
+    **options: Unpack[TaskDeclaration],
+) -> Any:
     """Declare a module-level function, plain or ``async def``, as a task.
 
     Args:
         name: what stands in the table. Default: the function's dotted path.
+        takes_context: whether the function gets a ``JobContext`` as its first argument, which is called ``context``. It
+            is not among the arguments with which the task is enqueued or called.
         backoff: the wait after a failed attempt: seconds or a timedelta, or a function of the number of that attempt
             (from 1), or of the number and of what was raised, that returns seconds. Default: ``exponential()``, 2, 4, 8
             … up to an hour. The wait is made up to 10 % shorter or longer at random.
@@ -215,9 +240,10 @@ def task(func: Callable[P, R] | None = None, /, *, name: str | None = None, **op
     """
 
     def declare(func: Callable[P, R]) -> Task[P, R]:
-        check_known(options, of_tasks={*OF_TASKS, "name"})
+        check_known(options, of_tasks={*OF_TASKS, "name", "takes_context"})
         _check_function(func)
-        return registry.register(make(func, name=name or f"{func.__module__}.{func.__qualname__}", **options))
+        path = f"{func.__module__}.{func.__qualname__}"
+        return registry.register(make(func, name=name or path, takes_context=takes_context, **options))
 
     return declare if func is None else declare(func)
 
@@ -230,10 +256,11 @@ def make(
     fair_by: KeyBy = None,
     backend: str = "",
     adapter: TaskAdapter | None = None,
+    takes_context: bool = False,
     **options: Any,
 ) -> Task[P, R]:
     """Make a task of what it was declared with, which is checked; see ``@task``. It is not registered yet."""
-    signature = adapter.signature if adapter else inspect.signature(func)
+    signature = adapter.signature if adapter else _signature(func, takes_context=takes_context)
     rules = {option: options.pop(option) for option in OF_RULES & options.keys()}
     return Task(
         func,
@@ -244,8 +271,24 @@ def make(
         signature=signature,
         backend=backend,
         adapter=adapter,
+        takes_context=takes_context,
         **rules,
     )
+
+
+def _signature(func: Callable[..., Any], *, takes_context: bool) -> inspect.Signature:
+    """Return that of a task's arguments, without the context."""
+    signature = inspect.signature(func)
+    if not takes_context:
+        return signature
+    parameters = list(signature.parameters.values())
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if not parameters or parameters[0].name != "context" or parameters[0].kind not in by_position:
+        raise ConfigurationError(
+            f"{func.__qualname__} takes a context, by takes_context=True, but its first parameter is not context: "
+            f"it takes {signature}."
+        )
+    return signature.replace(parameters=parameters[1:])
 
 
 AnyTask = TaskDefinition | str

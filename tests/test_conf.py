@@ -45,6 +45,11 @@ def test_other_ways_to_the_database_lead_to_that_of_the_queue_unless_they_are_na
     assert (getattr(conf, name), conf.database) == ("direct", "queue")
 
 
+def test_what_is_around_runs_are_functions_or_their_paths(settings):
+    settings.PGQUEUE = {"AROUND": ["json.dumps", json.loads]}
+    assert conf.around == (json.dumps, json.loads)
+
+
 def test_encoder_is_a_class_or_its_path(settings):
     for given in (DjangoJSONEncoder, "django.core.serializers.json.DjangoJSONEncoder"):
         settings.PGQUEUE = {"ENCODER": given}

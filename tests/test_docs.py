@@ -182,7 +182,7 @@ ONLY_OF_USING = {"run_at", "metadata", "database", "fair_key", *OF_CALLS}
 def test_tasks_page_lists_every_option():
     page = reference("tasks")
     options = [field.name for field in dataclasses.fields(Options)]
-    of_task = {*OF_TASKS, "name"}
+    of_task = {*OF_TASKS, "name", "takes_context"}
     assert sorted(first_names(section(page, "## @task"))) == sorted({*options, *of_task} - ONLY_OF_USING)
     assert sorted(first_names(section(page, "### Options of the task itself"))) == sorted(of_task)
     assert sorted(first_names(section(page, "### Options of using"))) == sorted(options)

@@ -7,9 +7,11 @@ from django.template import Context, Template
 
 import tests.app.tasks as app
 from django_pgqueue import Task, task, tasks
-from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidJob
+from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidJob, NoCurrentJob
 from django_pgqueue.jobs.serialization import MOST_SHAPES
 from django_pgqueue.models import Job
+from django_pgqueue.testing import as_job
+from tests.app import helped
 from tests.support.keyed import keyed
 
 
@@ -32,7 +34,7 @@ def test_using_makes_another_task_and_leaves_the_first():
         ({"retries": 3}, "no option retries: use max_attempts, which counts the first attempt too"),
         ({"max_retries": 3}, "no option max_retries: use max_attempts, which counts the first attempt too"),
         ({"retry_backoff": 3}, "no option retry_backoff: use backoff"),
-        ({"bind": True}, r"no option bind: use current_job\(\) in the task"),
+        ({"bind": True}, r"no option bind: use takes_context=True, or current_job\(\)"),
         ({"queue_name": "x"}, "no option queue_name: use queue"),
     ],
     ids=str,
@@ -71,6 +73,34 @@ def test_arguments_are_checked_when_they_are_bound():
     for _ in range(2):
         with pytest.raises(InvalidArguments, match=r"record takes \(label.*do not fit"):
             app.record.bind("a", "b", "c")
+
+
+def test_context_is_not_among_the_arguments_of_a_task():
+    assert str(helped.note_context.signature) == "(label: str, *, times: int = 1) -> tuple[int, str]"
+    assert helped.note_context.bind("x").args == ("x",)
+    with pytest.raises(InvalidArguments, match=r"takes \(label: str, \*, times: int = 1\)"):
+        helped.note_context.bind("x", "y")
+    with pytest.raises(InvalidArguments, match="do not fit"):
+        helped.note_context.bind("x", context=1)
+
+
+def test_task_that_is_called_gets_the_context_of_the_current_job():
+    declared = tasks.make(
+        lambda context, label: (context.attempt, context.job.task, label), name="t", takes_context=True
+    )
+    with as_job(app.noop, attempt=2):
+        assert declared("x") == (2, "tests.app.tasks.noop", "x")
+        assert declared.using(queue="mail")("x")[0] == 2
+    with pytest.raises(NoCurrentJob):
+        declared("x")
+
+
+@pytest.mark.parametrize(
+    "func", [lambda: None, lambda label, context: None, lambda *context: None, lambda *, context: None]
+)
+def test_context_is_the_first_parameter(func):
+    with pytest.raises(ConfigurationError, match="its first parameter is not context"):
+        tasks.make(func, name="t", takes_context=True)
 
 
 def test_shapes_of_calls_that_are_remembered_have_a_bound():

@@ -7,12 +7,14 @@ import json
 import math
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from django_pgqueue import registry
 from django_pgqueue.db.connections import Database, PendingResult, QueueConnection, fence
 from django_pgqueue.db.queries import statement
-from django_pgqueue.exceptions import InvalidJob, NoCurrentJob
+from django_pgqueue.exceptions import InvalidArguments, InvalidJob, NoCurrentJob
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.options import Options
 from django_pgqueue.records import ClaimedJob
@@ -84,6 +86,26 @@ class CurrentJob:
     def queue(self) -> str:
         """The name of its queue."""
         return self._job.queue
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """The arguments of the task by the names of its parameters, defaults included. Read-only.
+
+        Of a task that is not registered there are the keyword arguments alone.
+
+        Raises:
+            InvalidArguments: they do not fit the signature, so that the run is going to fail.
+        """
+        args, kwargs = json.loads(self._job.args), json.loads(self._job.kwargs)
+        task = registry.find(self._job.task)
+        if task is None:
+            return MappingProxyType(kwargs)
+        try:
+            bound = task.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidArguments(f"{task.name} takes {task.signature}: {error}.") from error
+        bound.apply_defaults()
+        return MappingProxyType(bound.arguments)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -189,6 +211,22 @@ def _check_message(message: Any) -> None:
         raise InvalidJob(f"The message of set_progress is a text of {LONGEST_MESSAGE} characters at most.")
     if not is_text(message):
         raise InvalidJob("The message of set_progress contains NUL or a lone surrogate, which is not text.")
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """The first argument of a task that is declared with ``takes_context=True``.
+
+    Attributes:
+        job: the running job.
+    """
+
+    job: CurrentJob
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+        return self.job.attempt
 
 
 _current: contextvars.ContextVar[CurrentJob | None] = contextvars.ContextVar("django_pgqueue_job", default=None)

@@ -7,20 +7,20 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from django.db import connections, transaction
 from django.dispatch import Signal
 
 from django_pgqueue import instrumentation, registry
-from django_pgqueue.conf import conf
+from django_pgqueue.conf import Around, conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.errors import is_conflict, is_transient
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, LeaseLost, Redacted
 from django_pgqueue.instrumentation import around_runs
 from django_pgqueue.jobs import ack
-from django_pgqueue.jobs.context import CurrentJob, enter, write_alone
+from django_pgqueue.jobs.context import CurrentJob, JobContext, enter, write_alone
 from django_pgqueue.jobs.failure import LONGEST_TEXT, NotCharged, failure, trace_of
 from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
 from django_pgqueue.jobs.redaction import scrub_end, scrubber_of
@@ -191,12 +191,7 @@ async def _arun(
             await run_adapter.atell_started()
     begun = time.perf_counter()
     try:
-        args, kwargs = _arguments(job, run_adapter)
-        interrupts.enter(current)
-        try:
-            result = await task.func(*args, **kwargs)
-        finally:
-            interrupts.leave()
+        result = await acall_function(task, job, current, interrupts, run_adapter)
         outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, result, run_adapter))
         if current.again is not None:
             _repeat(outcome, current)
@@ -275,8 +270,7 @@ def _call(
     interrupts: ThreadInterrupts,
     run_adapter: RunAdapter | None,
 ) -> Outcome:
-    args, kwargs = _arguments(job, run_adapter)
-    value = interrupts.call(current, task.func, args, kwargs)
+    value = call_function(task, job, current, interrupts, run_adapter)
     outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, value, run_adapter))
     if current.again is not None:
         _repeat(outcome, current)
@@ -396,13 +390,92 @@ def _may_run_again(job: ClaimedJob, current: CurrentJob) -> bool:
     return job.max_attempts > 1 and not current.has_told
 
 
-def _arguments(job: ClaimedJob, run_adapter: RunAdapter | None) -> tuple[list[Any], dict[str, Any]]:
+# The call of the function
+
+
+def call_function(
+    task: TaskDefinition,
+    job: ClaimedJob,
+    current: CurrentJob,
+    interrupts: ThreadInterrupts,
+    run_adapter: RunAdapter | None,
+) -> Any:
+    """Call the function of a plain task with the job's arguments; return and raise what it does."""
+    args, kwargs = _arguments(task, job, current, run_adapter)
+    if around := conf.around:
+        return interrupts.call(current, _inside, [around, current, task.func, *args], kwargs)
+    return interrupts.call(current, task.func, args, kwargs)
+
+
+async def acall_function(
+    task: TaskDefinition,
+    job: ClaimedJob,
+    current: CurrentJob,
+    interrupts: LaneInterrupts,
+    run_adapter: RunAdapter | None,
+) -> Any:
+    """Do the same for an ``async def`` task."""
+    args, kwargs = _arguments(task, job, current, run_adapter)
+    interrupts.enter(current)
+    try:
+        if around := conf.around:
+            return await _ainside(around, current, task.func, *args, **kwargs)
+        return await task.func(*args, **kwargs)
+    finally:
+        interrupts.leave()
+
+
+def _inside(
+    around: Sequence[Around], current: CurrentJob, func: Callable[..., Any], /, *args: Any, **kwargs: Any
+) -> Any:
+    """Call a function inside of the context managers of the settings, the first of them outermost."""
+    with contextlib.ExitStack[bool]() as stack:
+        for one in around:
+            stack.enter_context(_made(one, current))
+        return func(*args, **kwargs)
+    return None  # one of them has swallowed what the function raised
+
+
+async def _ainside(
+    around: Sequence[Around], current: CurrentJob, func: Callable[..., Any], /, *args: Any, **kwargs: Any
+) -> Any:
+    async with contextlib.AsyncExitStack[bool]() as stack:
+        for one in around:
+            manager = _made(one, current, is_async=True)
+            if hasattr(manager, "__aenter__"):
+                await stack.enter_async_context(manager)
+            else:
+                stack.enter_context(manager)
+        return await func(*args, **kwargs)
+    return None
+
+
+def _made(one: Around, current: CurrentJob, *, is_async: bool = False) -> Any:
+    manager = one(current)
+    if hasattr(manager, "__enter__") or (is_async and hasattr(manager, "__aenter__")):
+        return manager
+    name = getattr(one, "__qualname__", one)
+    if hasattr(manager, "__aenter__"):
+        raise ConfigurationError(
+            f"PGQUEUE['AROUND'] has {name}, which returns an async context manager. {current.task} is a plain task: "
+            "return an object that has __enter__ and __exit__ too."
+        )
+    raise ConfigurationError(f"PGQUEUE['AROUND'] has {name}, which returns {manager!r}: it is no context manager.")
+
+
+def _arguments(
+    task: TaskDefinition, job: ClaimedJob, current: CurrentJob, run_adapter: RunAdapter | None
+) -> tuple[list[Any], dict[str, Any]]:
     args = json.loads(job.args) if job.args != "[]" else []
     kwargs = json.loads(job.kwargs) if job.kwargs != "{}" else {}
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         kinds = f"{type(args).__name__} and {type(kwargs).__name__}"
         raise InvalidArguments(f"args must be a JSON array and kwargs a JSON object, not {kinds}.")
-    return (run_adapter.arguments(args) if run_adapter else args), kwargs
+    if run_adapter:
+        args = run_adapter.arguments(args)
+    elif task.takes_context:
+        args.insert(0, JobContext(current))
+    return args, kwargs
 
 
 def _result(job: ClaimedJob, value: Any, run_adapter: RunAdapter | None) -> str | None:

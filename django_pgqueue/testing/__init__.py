@@ -8,7 +8,7 @@ from django_pgqueue.testing.assertions import assert_enqueued, assert_not_enqueu
 from django_pgqueue.testing.draining import run_jobs
 from django_pgqueue.testing.run import EndlessJobs, JobRun, RunReport
 from django_pgqueue.testing.settings import immediate, override_pgqueue
-from django_pgqueue.testing.single_job import as_job
+from django_pgqueue.testing.single_job import as_job, run_job
 
 __all__ = [
     "EndlessJobs",
@@ -19,5 +19,6 @@ __all__ = [
     "assert_not_enqueued",
     "immediate",
     "override_pgqueue",
+    "run_job",
     "run_jobs",
 ]

@@ -1,16 +1,28 @@
 """Run code of a test as that of a job which has no row, and which no worker runs."""
 
+import asyncio
 import contextlib
+import contextvars
 import json
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from django_pgqueue.jobs.context import CurrentJob, entered
+from asgiref.sync import async_to_sync
+from django.db import transaction
+
+from django_pgqueue.conf import conf
+from django_pgqueue.jobs.context import CurrentJob, enter, entered
+from django_pgqueue.jobs.enqueue import encode_arguments
+from django_pgqueue.jobs.executor import acall_function, call_function
+from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
 from django_pgqueue.options import Options
 from django_pgqueue.records import ClaimedJob
 from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.tasks import Call
 from django_pgqueue.testing.selection import AnyTask, task_of
+
+R = TypeVar("R")
 
 NO_ROW = 0  # the id of such a job
 
@@ -75,3 +87,53 @@ def make_job(
         "claimed_at": time.monotonic(),
     }
     return ClaimedJob(**values | changes)
+
+
+def run_job(
+    call: Call[R],
+    *,
+    attempt: int = 1,
+    metadata: Mapping[str, Any] | None = None,
+) -> R:
+    """Run the function of a task as that of a job, here and now; no job is enqueued, and no worker is needed.
+
+    As in a worker, arguments go through JSON, ``PGQUEUE["AROUND"]`` is around the function, that of a task with
+    ``atomic=True`` has a transaction, and one that is ``async def`` an event loop. Retries, signals and time limits do
+    not take part.
+
+    Args:
+        call: the task with its arguments, as ``send_receipt.bind(4711)``.
+        attempt: the number of the attempt, from 1.
+        metadata: as ``using(metadata=…)`` would have given it. None: as it has.
+
+    Returns:
+        What the function returns.
+
+    Raises:
+        BaseException: what the function raises: errors, and ``Discard`` and its like.
+        InvalidArguments: the arguments are not JSON.
+        ValueError: attempt is no whole number of 1 or more.
+    """
+    __tracebackhide__ = True
+    task = call.task
+    given = encode_arguments(task, call.args, call.kwargs)
+    job = make_job(task, attempt=attempt, metadata=metadata, **given)
+    current = CurrentJob(job)
+    result: R = contextvars.copy_context().run(_arun if task.is_async else _run, task, job, current)
+    return result
+
+
+def _run(task: TaskDefinition, job: ClaimedJob, current: CurrentJob) -> Any:
+    enter(current)
+    block = transaction.atomic(using=conf.database) if task.atomic else contextlib.nullcontext()
+    with block:
+        return call_function(task, job, current, ThreadInterrupts(), task.adapter.begin(job) if task.adapter else None)
+
+
+def _arun(task: TaskDefinition, job: ClaimedJob, current: CurrentJob) -> Any:
+    async def run() -> Any:
+        enter(current)
+        interrupts = LaneInterrupts(asyncio.get_running_loop())
+        return await acall_function(task, job, current, interrupts, task.adapter.begin(job) if task.adapter else None)
+
+    return async_to_sync(run)()

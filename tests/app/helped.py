@@ -7,7 +7,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone, translation
 
-from django_pgqueue import Discard, Retry, Snooze, Unique, current_job, task
+from django_pgqueue import Discard, JobContext, Retry, Snooze, Unique, current_job, task
 from tests.app.models import Mark
 
 
@@ -31,6 +31,18 @@ def note(label: str, *, times: int = 1, password: str = "") -> str:
 async def anote(label: str) -> str:
     await Mark.objects.acreate(job_id=current_job().id, label=label)
     return label
+
+
+@task(takes_context=True, atomic=True)
+def note_context(context: JobContext, label: str, *, times: int = 1) -> tuple[int, str]:
+    Mark.objects.create(job_id=context.job.id, attempt=context.attempt, label=label)
+    return context.attempt, label * times
+
+
+@task(takes_context=True)
+async def anote_context(context: JobContext, label: str) -> tuple[int, str]:
+    await Mark.objects.acreate(job_id=context.job.id, attempt=context.attempt, label=label)
+    return context.attempt, label
 
 
 @task(atomic=True, max_attempts=2, backoff=5)

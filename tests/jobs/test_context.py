@@ -94,6 +94,14 @@ def test_message_is_text_that_the_database_can_store(wrong):
         CurrentJob(None).set_progress(1, message=wrong)
 
 
+def test_arguments_are_known_by_name():
+    given = job("[1]", '{"times": 2}', task="tests.app.helped.note")
+    assert CurrentJob(given).arguments == {"label": 1, "times": 2, "password": ""}
+    assert CurrentJob(given._replace(task="unknown")).arguments == {"times": 2}
+    with pytest.raises(InvalidArguments, match=r"tests\.app\.helped\.note takes .* too many positional"):
+        _ = CurrentJob(given._replace(args="[1, 2]")).arguments
+
+
 def test_metadata_is_not_written_to(claimed_alone):
     claimed_alone.update_metadata(a=1)
     assert claimed_alone.metadata == {"a": 1}

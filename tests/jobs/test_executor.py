@@ -1,7 +1,9 @@
 """A run of a task, atomic or not, comes to an outcome."""
 
 import asyncio
+import contextlib
 import datetime as dt
+import functools
 import sys
 
 import pytest
@@ -20,6 +22,7 @@ from django_pgqueue.models import Job, SucceededJob
 from django_pgqueue.records import Fate
 from django_pgqueue.signals import attempt_ended, attempt_started
 from django_pgqueue.states import Reason
+from django_pgqueue.testing import override_pgqueue
 from tests.app.models import Mark
 from tests.support.claimed import claim_one, job, outcome_of, raising
 from tests.support.waiting import eventually
@@ -39,6 +42,140 @@ def test_coroutine_is_awaited():
         return a + b
 
     assert outcome_of(add, job("[1, 2]")).result == "3"
+
+
+def test_context_goes_before_the_arguments():
+    async def coroutine(context, a, b):
+        return [context.attempt, context.job.id, a, b]
+
+    for func in (lambda context, a, b: [context.attempt, context.job.id, a, b], coroutine):
+        assert outcome_of(func, job("[3]", '{"b": 4}', attempt=2), takes_context=True).result == "[2,1,3,4]"
+
+
+# Around each run
+
+
+@contextlib.contextmanager
+def noting(seen, name, current):
+    seen.append(f"{name} of {current.id} begins")
+    try:
+        yield
+    except ValueError as error:
+        seen.append(f"{name} sees {error}")
+        raise
+    finally:
+        seen.append(f"{name} ends")
+
+
+@contextlib.asynccontextmanager
+async def anoting(seen, name, current):
+    await asyncio.sleep(0)
+    with noting(seen, name, current):
+        yield
+    await asyncio.sleep(0)
+
+
+def around(*made):
+    return override_pgqueue(AROUND=[functools.partial(*one) for one in made])
+
+
+def test_runs_take_place_inside_of_the_context_managers_of_the_settings():
+    seen = []
+    with around((noting, seen, "outer"), (noting, seen, "inner")):
+        assert outcome_of(lambda a: seen.append(a), job("[1]")).fate is Fate.SUCCEEDED
+    assert seen == ["outer of 1 begins", "inner of 1 begins", 1, "inner ends", "outer ends"]
+
+
+def test_async_runs_take_place_inside_of_sync_and_async_ones():
+    seen = []
+
+    async def coroutine(a):
+        seen.append(a)
+
+    with around((anoting, seen, "outer"), (noting, seen, "inner")):
+        assert outcome_of(coroutine, job("[1]")).fate is Fate.SUCCEEDED
+    assert seen == ["outer of 1 begins", "inner of 1 begins", 1, "inner ends", "outer ends"]
+
+
+def test_context_managers_see_what_the_task_raises():
+    seen = []
+
+    async def coroutine():
+        raise ValueError("no luck")
+
+    with around((noting, seen, "it")):
+        for func in (raising(ValueError("no luck")), coroutine):
+            assert outcome_of(func).error["message"] == "no luck"
+    assert seen == ["it of 1 begins", "it sees no luck", "it ends"] * 2
+
+
+@pytest.mark.parametrize("is_entered", [False, True])
+def test_error_of_a_context_manager_is_that_of_the_run(is_entered):
+    ran = []
+
+    @contextlib.contextmanager
+    def failing(_):
+        if not is_entered:
+            raise LookupError("no such tenant")
+        yield
+        raise LookupError("no such tenant")
+
+    async def coroutine():
+        ran.append(2)
+
+    with override_pgqueue(AROUND=[failing]):
+        for func in (lambda: ran.append(1), coroutine):
+            outcome = outcome_of(func)
+            assert (outcome.fate, outcome.error["message"]) == (Fate.RETRIED, "no such tenant")
+    assert ran == ([1, 2] if is_entered else [])
+
+
+def test_context_manager_may_swallow_what_the_task_raises():
+    async def coroutine():
+        raise LookupError
+
+    with override_pgqueue(AROUND=[lambda _: contextlib.suppress(LookupError)]):
+        for func in (raising(LookupError()), coroutine):
+            outcome = outcome_of(func)
+            assert (outcome.fate, outcome.result) == (Fate.SUCCEEDED, "null")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (lambda _: None, "which returns None: it is no context manager"),
+        (functools.partial(anoting, [], "a"), "plain task"),
+    ],
+)
+def test_what_a_run_cannot_enter_is_its_error(given, text):
+    with override_pgqueue(AROUND=[given]):
+        outcome = outcome_of(lambda: None)
+    assert (outcome.fate, outcome.error["error"]) == (
+        Fate.RETRIED,
+        "django_pgqueue.exceptions.ConfigurationError",
+    )
+    assert text in outcome.error["message"]
+
+
+def test_path_that_cannot_be_imported_is_the_error_of_the_run():
+    with override_pgqueue(AROUND=["no.such.path"]):
+        assert outcome_of(lambda: None).error["error"] == "ModuleNotFoundError"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_context_managers_are_inside_the_transaction_of_an_atomic_task(queue):
+    @contextlib.contextmanager
+    def failing(_):
+        Mark.objects.create(job_id=1)
+        yield
+        raise LookupError
+
+    app.record_atomic.enqueue("x")
+    claimed = claim_one(queue)
+    with override_pgqueue(AROUND=[failing]):
+        outcome = run(app.record_atomic, claimed, CurrentJob(claimed), ThreadInterrupts())
+    assert outcome.fate is Fate.RETRIED
+    assert not Mark.objects.exists()
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit()], ids=repr)

@@ -43,6 +43,11 @@ class RunJobsTest(TestCase):
         state = handle.state()
         assert (state.progress["message"], state.metadata) == ("half", {"seen": True})
 
+    def test_tasks_get_their_context(self):
+        handles = [helped.note_context.enqueue("a"), helped.anote_context.enqueue("b")]
+        run_jobs()
+        assert [handle.result() for handle in handles] == [[1, "a"], [1, "b"]]
+
     def test_signals_are_sent(self):
         heard = []
 

@@ -2,12 +2,13 @@
 
 import pytest
 from django.test import TestCase
+from django.utils import translation
 
-from django_pgqueue import current_job, is_in_job
-from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue import Discard, current_job, is_in_job, task
+from django_pgqueue.exceptions import InvalidArguments, UnknownTask
 from django_pgqueue.models import Job
-from django_pgqueue.testing import as_job, immediate
-from tests.app import helped
+from django_pgqueue.testing import as_job, immediate, run_job
+from tests.app import contract, helped
 from tests.support.marks import labels
 
 
@@ -20,8 +21,8 @@ def test_code_has_a_job_in_the_block_and_not_after():
 
 
 def test_job_is_that_of_a_task():
-    for task in (helped.note.using(queue="mail", max_attempts=2, metadata={"a": 1}), "tests.app.helped.note"):
-        with as_job(task, is_kill_requested=True) as job:
+    for given in (helped.note.using(queue="mail", max_attempts=2, metadata={"a": 1}), "tests.app.helped.note"):
+        with as_job(given, is_kill_requested=True) as job:
             assert (job.task, job.is_kill_requested) == ("tests.app.helped.note", True)
     with as_job(helped.note.using(queue="mail", max_attempts=2, metadata={"a": 1}), attempt=3) as job:
         assert (job.queue, job.attempt, job.max_attempts, job.metadata) == ("mail", 3, 3, {"a": 1})
@@ -54,6 +55,69 @@ def test_attempt_is_counted_from_one(wrong):
 def test_unknown_task_is_told():
     with pytest.raises(UnknownTask), as_job("no.such.task"):
         pass
+
+
+@task(backoff=9)
+def arguments(*args, **kwargs):
+    return args, kwargs, current_job().attempt, current_job().metadata
+
+
+def test_function_runs_as_that_of_a_job():
+    call = arguments.using(metadata={"a": 1}).bind((1, 2), key={3: None})
+    assert run_job(call, attempt=3) == (([1, 2],), {"key": {"3": None}}, 3, {"a": 1})
+    assert run_job(call, metadata={}) == (([1, 2],), {"key": {"3": None}}, 1, {})
+    assert not is_in_job()
+
+
+def test_arguments_of_the_function_are_json():
+    with pytest.raises(InvalidArguments, match="Cannot be stored as JSON"):
+        run_job(arguments.bind(object()))
+
+
+@pytest.mark.parametrize("wrong", [0, True, "1"])
+def test_attempt_of_the_function_is_counted_from_one(wrong):
+    with pytest.raises(ValueError, match="attempt is a whole number of 1 or more"):
+        run_job(arguments.bind(), attempt=wrong)
+
+
+def test_what_the_function_leaves_in_its_context_is_gone():
+    before = translation.get_language()
+    run_job(helped.tell.bind())
+    assert translation.get_language() == before
+
+
+class RunJobTest(TestCase):
+    def test_error_of_the_function_is_raised(self):
+        with pytest.raises(ValueError, match="no luck with x"):
+            run_job(helped.fail.bind("x"))
+        with pytest.raises(ValueError, match="no luck with x"):
+            run_job(helped.afail.bind("x"))
+        with pytest.raises(Discard):
+            run_job(helped.discard.bind())
+        assert labels() == ["x", "x"]
+
+    def test_atomic_task_leaves_nothing_when_it_fails(self):
+        with pytest.raises(ValueError, match="x"):
+            run_job(helped.note_atomic.bind("x", fails=True))
+        run_job(helped.note_atomic.bind("y"))
+        assert labels() == ["y"]
+
+    def test_coroutine_is_awaited(self):
+        assert run_job(helped.anote.bind("x")) == "x"
+        assert labels() == ["x"]
+
+    def test_context_is_given(self):
+        assert run_job(helped.note_context.bind("x", times=2), attempt=2) == (2, "xx")
+        assert run_job(helped.anote_context.bind("y"), attempt=3) == (3, "y")
+        assert labels() == ["x", "y"]
+
+    def test_task_of_the_framework_runs_likewise(self):
+        told = run_job(contract.tell.native.bind("x"), attempt=2)
+        assert (told["attempt"], told["args"]) == (2, ["x"])
+
+    def test_nothing_is_enqueued(self):
+        run_job(helped.note.bind("x"))
+        assert not Job.objects.exists()
 
 
 class EnqueueingTest(TestCase):

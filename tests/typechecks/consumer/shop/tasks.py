@@ -3,7 +3,19 @@
 import datetime as dt
 from typing import assert_type
 
-from django_pgqueue import Discard, Retry, Snooze, Task, Unique, current_job, exponential, is_in_job, periodic, task
+from django_pgqueue import (
+    Discard,
+    JobContext,
+    Retry,
+    Snooze,
+    Task,
+    Unique,
+    current_job,
+    exponential,
+    is_in_job,
+    periodic,
+    task,
+)
 from django_pgqueue.jobs.context import CurrentJob
 
 
@@ -68,7 +80,23 @@ def refused() -> None:
     pack.using(on_conflict="replcae")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
+@task(takes_context=True)
+def send(context: JobContext, order_id: int, *, gift: bool = False) -> str:
+    assert_type(context.job, CurrentJob)
+    return f"{order_id} {context.attempt} {gift}"
+
+
+@task(takes_context=True, queue="mail")
+async def asend(context: JobContext, order_id: int) -> int:
+    return context.attempt + order_id
+
+
 def tell() -> None:
+    assert_type(send(1), str)
+    send.enqueue(1, gift=True)
+    send.enqueue("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    asend.bind(1, 2)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    task(takes_context=True)(clean.func)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(is_in_job(), bool)
     assert_type(current_job(), CurrentJob)
     current_job().set_progress("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -14,9 +14,10 @@ from django_pgqueue.testing import (
     assert_not_enqueued,
     immediate,
     override_pgqueue,
+    run_job,
     run_jobs,
 )
-from shop.tasks import pack
+from shop.tasks import pack, write
 
 
 class Packing(TestCase):
@@ -32,6 +33,9 @@ class Packing(TestCase):
         with as_job(pack, attempt=2) as job:
             assert_type(job, CurrentJob)
         job.metadata["a"] = 1  # type: ignore[index]  # pyright: ignore[reportIndexIssue]
+        assert_type(run_job(pack.bind(7), attempt=3), str)
+        assert_type(run_job(write.bind(7)), None)
+        run_job(pack)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         for row in track([1, 2]):
             assert_type(row, int)
         run_jobs(errors="ignore")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
