@@ -3,7 +3,7 @@
 import re
 import sys
 import sysconfig
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +21,8 @@ from django.utils.module_loading import import_string
 from django_pgqueue import backport, registry
 from django_pgqueue.conf import DEFAULTS, SETTINGS, Setting, conf
 from django_pgqueue.db.connections import CallerConnection
-from django_pgqueue.exceptions import InvalidArguments
+from django_pgqueue.exceptions import InvalidArguments, InvalidLimit
+from django_pgqueue.flow.declared_queues import DeclaredQueue, undeclared
 from django_pgqueue.maintenance.vacuum import Privileges, privileges
 from django_pgqueue.schedules.periodic import declared, left_out
 from django_pgqueue.schedules.sync import definition_of
@@ -65,6 +66,28 @@ def check_schedules(**_: Any) -> Iterator[CheckMessage]:
                 f"The schedule {name!r} of {schedule.task.name} cannot be stored: {error}",
                 hint="Give args= and kwargs= of @periodic values that JSON knows, or set PGQUEUE['ENCODER'].",
                 id="pgqueue.E005",
+            )
+
+
+@register("pgqueue")
+def check_queues(**_: Any) -> Iterator[CheckMessage]:
+    """Find tasks and schedules with a queue that PGQUEUE['QUEUES'] does not declare, where it declares any."""
+    if not _settings_are_readable() or not isinstance(conf.queues, Mapping):
+        return
+    users = [(registry.get(name).options.queue, f"The task {name}") for name in registry.known()]
+    users += [
+        (str(one.options["queue"]), f"The schedule {name!r} of {one.task.name}")
+        for name, one in declared().items()
+        if "queue" in one.options
+    ]
+    unknown = undeclared({queue for queue, _ in users})
+    for queue, user in users:
+        if queue in unknown:
+            near = f" Did you mean {unknown[queue]!r}?" if unknown[queue] else ""
+            yield Error(
+                f"{user} is on the queue {queue!r}, which PGQUEUE['QUEUES'] does not declare.{near}",
+                hint=f"Correct the name, or add {queue!r}: {{}} to PGQUEUE['QUEUES'].",
+                id="pgqueue.E010",
             )
 
 
@@ -234,6 +257,7 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
     yield from _wrong_token(values["METRICS_TOKEN"])
     yield from _wrong_expressions(values["SENSITIVE_PARAMETERS"])
     yield from _wrong_around(values["AROUND"])
+    yield from _wrong_queues(values["QUEUES"])
     try:
         if isinstance(values["ENCODER"], str):
             import_string(values["ENCODER"])
@@ -291,6 +315,18 @@ def _wrong_around(value: Any) -> Iterator[CheckMessage]:
         else:
             if not callable(found):
                 yield Error(f"PGQUEUE['AROUND'] has {path}, which is {found!r}.", hint=hint, id="pgqueue.E002")
+
+
+def _wrong_queues(value: Any) -> Iterator[CheckMessage]:
+    hint = "Use a dict such as {'mail': {'max_running': 4, 'rate': '100/m'}, 'reports': {}}."
+    if not isinstance(value, Mapping):
+        yield Error(f"PGQUEUE['QUEUES'] is {value!r}.", hint=hint, id="pgqueue.E002")
+        return
+    for name, options in value.items():
+        try:
+            DeclaredQueue.of(name, options)
+        except InvalidLimit as error:
+            yield Error(f"PGQUEUE['QUEUES'] has {name!r}: {error}", hint=hint, id="pgqueue.E002")
 
 
 def _wrong_database(values: dict[str, Any]) -> Iterator[CheckMessage]:

@@ -1,7 +1,8 @@
 """Settings under ``PGQUEUE``, typed, each with its default and unit. Read when asked for, never at import."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, NoReturn, Self, TypeVar, overload
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, NoReturn, Self, TypedDict, TypeVar, overload
 
 from django.conf import settings as django_settings
 from django.utils.module_loading import import_string
@@ -75,6 +76,15 @@ _KEYS = ("api.?key", "private.?key", "access.?key", "database.?url")
 _WORDS = tuple(f"(?<![a-z]){word}(?![a-z])" for word in ("pin", "otp", "cvv", "cvc", "iban", "ssn", "jwt", "dsn"))
 
 
+class QueueSettings(TypedDict, total=False):
+    """A queue in ``PGQUEUE["QUEUES"]``; limits as ``queues.limit`` takes them."""
+
+    max_running: int | None
+    rate: int | str | None
+    burst: int | None
+    start_within: float | dt.timedelta | None  # seconds above 0 within which its jobs are to start
+
+
 class Settings:
     """The settings, in the order of the reference."""
 
@@ -95,6 +105,9 @@ class Settings:
 
     max_attempts = Setting(int, 10, bounds=(1, 32767))
     """Attempts of a job whose task does not say."""
+
+    queues: Setting[Mapping[str, QueueSettings]] = Setting(_as_given, {})
+    """Queues that there are, with their limits. Default: a queue is there once it is named, and has none."""
 
     max_payload_bytes = Setting(int, 1024 * 1024, bounds=(1, 256 * 1024 * 1024))
     """Largest size of a job's arguments as JSON, and of its result, in bytes."""

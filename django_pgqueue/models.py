@@ -344,6 +344,7 @@ class Queue(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     paused_at = models.DateTimeField(null=True)
     resume_at = models.DateTimeField(null=True)
+    limited_at = models.DateTimeField(null=True)
     tokens_at = models.DateTimeField(db_default=Now())
     tokens = models.FloatField(db_default=0.0)
     max_running = models.IntegerField(null=True)
@@ -352,6 +353,7 @@ class Queue(models.Model):
     rate_burst = models.IntegerField(null=True)
     paused_by = models.TextField(db_default="")
     pause_reason = models.TextField(db_default="")
+    limited_by = models.TextField(db_default="")
 
     class Meta:
         db_table = "pgqueue_queues"
@@ -370,6 +372,9 @@ class Queue(models.Model):
             models.CheckConstraint(
                 condition=Q(paused_at__isnull=False) | Q(resume_at=None, paused_by="", pause_reason=""),
                 name="pgqueue_queues_pause",
+            ),
+            models.CheckConstraint(
+                condition=Q(limited_at__isnull=False) | Q(limited_by=""), name="pgqueue_queues_limited_by"
             ),
             models.CheckConstraint(condition=Q(max_running__gte=1), name="pgqueue_queues_max_running"),
             models.CheckConstraint(

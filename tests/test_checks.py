@@ -52,6 +52,7 @@ def test_good_settings_raise_nothing():
         ({"LISTEN_DATABASE": "nowhere"}, "pgqueue.E003", "PGQUEUE['LISTEN_DATABASE'] is 'nowhere'"),
         ({"PREPARED_STATEMENTS": "no"}, "pgqueue.E002", "PGQUEUE['PREPARED_STATEMENTS'] is 'no'"),
         ({"IMMEDIATE_ERRORS": "logged"}, "pgqueue.E002", "PGQUEUE['IMMEDIATE_ERRORS'] is 'logged'"),
+        ({"QUEUES": ["mail"]}, "pgqueue.E002", "PGQUEUE['QUEUES'] is ['mail']"),
         ({"VACUUM_DEAD_ROWS": -1}, "pgqueue.E002", "VACUUM_DEAD_ROWS"),
         ({"DATABASE": "other"}, "pgqueue.W001", "The queue is on 'other'"),
         ([], "pgqueue.E002", "PGQUEUE is []"),
@@ -252,6 +253,26 @@ def test_check_names_schedules_that_cannot_be_stored(recode):
         True,
         True,
     )
+
+
+def test_declaration_of_a_queue_that_cannot_work_is_named():
+    [message] = [one for one in found(PGQUEUE={"QUEUES": {"mail": {"max_runing": 4}}}) if one.id == "pgqueue.E002"]
+    assert "PGQUEUE['QUEUES'] has 'mail': A queue has no 'max_runing'." in message.msg
+
+
+def test_check_names_tasks_and_schedules_on_queues_that_are_not_declared(recode, monkeypatch):
+    recode(periodic(every=HOUR, queue="nightly"))
+    misspelt = registry.get("tests.app.tasks.noop").using(queue="emials")
+    monkeypatch.setattr(registry, "_registry", {"shop.tasks.send": misspelt})
+    assert not found(PGQUEUE={})
+    task, schedule = found(PGQUEUE={"QUEUES": {"emails": {}}})
+    assert task.id == schedule.id == "pgqueue.E010"
+    assert task.msg == (
+        "The task shop.tasks.send is on the queue 'emials', which PGQUEUE['QUEUES'] does not declare. "
+        "Did you mean 'emails'?"
+    )
+    assert "of tests.app.tasks.record is on the queue 'nightly'" in schedule.msg
+    assert not found(PGQUEUE={"QUEUES": {"emials": {}, "nightly": {}}})
 
 
 @pytest.mark.parametrize(

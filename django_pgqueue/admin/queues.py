@@ -6,7 +6,7 @@ from django.core.exceptions import BadRequest
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
-from django.utils.translation import gettext, pgettext
+from django.utils.translation import gettext, pgettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue import queues
@@ -16,7 +16,7 @@ from django_pgqueue.admin.charts import STYLES, throughput_chart
 from django_pgqueue.admin.formatting import Column, label, linked, live_column, moment_of
 from django_pgqueue.admin.forms import RATE, LimitsForm
 from django_pgqueue.admin.links import Links
-from django_pgqueue.admin.row_actions import PAUSE_QUEUES, RESUME_QUEUES
+from django_pgqueue.admin.row_actions import PAUSE_QUEUES, RESTORE_LIMITS, RESUME_QUEUES
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
@@ -28,7 +28,10 @@ from django_pgqueue.insights.overview import (
     BoundedCount,
     QueueLine,
     QueuePace,
+    is_restorable,
     limits_of,
+    limits_of_code,
+    limits_source,
     lines_of,
     paces,
     pause_of,
@@ -102,16 +105,16 @@ class QueueAdmin(ReadOnlyAdmin, ActionsAdmin):
     """Queues: how many jobs they have, who has paused them and why, how they are limited."""
 
     form = LimitsForm
-    actions = (PAUSE_QUEUES, RESUME_QUEUES)
+    actions = (PAUSE_QUEUES, RESUME_QUEUES, RESTORE_LIMITS)
     named_by = ()
     list_display = ("name", "state", *NUMBERS, *PACE, "limits")
     search_fields = ("name",)
     ordering = ("name",)
     fieldsets = (
         (None, {"fields": ("name", "state", "created_time")}),
-        (_("Limits"), {"fields": ("max_running", "rate_limit", "rate_period_seconds", "rate_burst")}),
+        (_("Limits"), {"fields": ("max_running", "rate_limit", "rate_period_seconds", "rate_burst", "source")}),
     )
-    readonly_fields = ("name", "state", "created_time")
+    readonly_fields = ("name", "state", "created_time", "source")
 
     class Media:
         css = {"all": STYLES}
@@ -129,7 +132,8 @@ class QueueAdmin(ReadOnlyAdmin, ActionsAdmin):
         return names
 
     def offers(self, action: AdminAction, row: Any) -> bool:
-        return action is not RESUME_QUEUES or row.is_paused
+        makes_sense: dict[AdminAction, bool] = {RESUME_QUEUES: row.is_paused, RESTORE_LIMITS: is_restorable(row)}
+        return makes_sense.get(action, True)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         queues: QuerySet[Any] = super().get_queryset(request).annotate(is_paused=PAUSED)
@@ -191,4 +195,16 @@ class QueueAdmin(ReadOnlyAdmin, ActionsAdmin):
 
     @admin.display(description=_("limits"))
     def limits(self, queue: Queue) -> str:
-        return limits_of(queue) or "-"
+        source = limits_source(queue)
+        if not source:
+            return limits_of(queue) or "-"
+        return format_html('{} <span class="pgqueue-quiet">{}</span>', limits_of(queue) or gettext("no limit"), source)
+
+    @admin.display(description=pgettext_lazy("where limits are from", "set"))
+    def source(self, queue: Queue) -> str:
+        """Say who has set the limits, and what the code has where that is something else."""
+        source = limits_source(queue)
+        if not is_restorable(queue):
+            return source or "-"
+        words = gettext("%(source)s; this wins over the code, which has: %(limits)s")
+        return words % {"source": source, "limits": limits_of_code(queue.name) or gettext("no limit")}

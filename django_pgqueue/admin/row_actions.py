@@ -17,7 +17,7 @@ from django_pgqueue import queues, schedules, workers
 from django_pgqueue.admin.actions import AdminAction, Change
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.insights.formatting import MODELS
-from django_pgqueue.insights.overview import lines_of
+from django_pgqueue.insights.overview import is_restorable, lines_of
 from django_pgqueue.jobs.actions import ACTIONS, MESSAGES, PURGE, Action, Param, Params
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.models import Queue, Schedule, Worker
@@ -167,6 +167,27 @@ RESUME_QUEUES = AdminAction(
     consequence=_("Workers start their jobs again, as far as their limits allow."),
     perform=_resume,
     explain=_explains(Queue, {}, _("not paused")),
+)
+
+
+def _restore_limits(names: Collection[str], by: str, alias: str, _params: Params) -> list[Change]:
+    message = ngettext_lazy("%(count)d queue was restored.", "%(count)d queues were restored.", "count")
+    rows = Queue.objects.using(alias).filter(pk__in=names).order_by("pk")
+    done = [row.name for row in rows if is_restorable(row) and queues.restore(row.name, by=by, database=alias)]
+    return [Change(Queue, done, "Restored.", message)]
+
+
+RESTORE_LIMITS = AdminAction(
+    name="restore",
+    permission="limit_queue",
+    label=_("Use the code's again"),
+    question=ngettext_lazy(
+        "Use the limits of the code for %(count)d queue?", "Use the limits of the code for %(count)d queues?", "count"
+    ),
+    consequence=_("Limits that were set by hand are lost. Those of the code count at once."),
+    perform=_restore_limits,
+    explain=_explains(Queue, {}, _("as the code has them, or not in the code")),
+    is_destructive=True,
 )
 
 

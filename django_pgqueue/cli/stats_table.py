@@ -157,7 +157,7 @@ def oldest(queue: QueueStats) -> Piece:
     seconds = queue.line.oldest_seconds
     if seconds is None:
         return NONE
-    is_old = seconds >= overview.OLD_SECONDS and not queue.line.is_paused
+    is_old = seconds >= overview.patience_seconds(queue.line.name) and not queue.line.is_paused
     return Piece(compact(seconds), Style.BAD if is_old else Style.PLAIN)
 
 

@@ -38,6 +38,11 @@ def queue_payload(name: str) -> str:
     return QUEUE + name if name.startswith(MARK) else name
 
 
+def limits_payload(name: str) -> str:
+    """Return the payload that says that a queue was paused, resumed or limited."""
+    return LIMITS + name
+
+
 def queues_in(payloads: Iterable[str]) -> set[str]:
     """Return the queues on which payloads announce work."""
     named = (payload.removeprefix(QUEUE) for payload in payloads if payload.startswith(QUEUE) or payload[:1] != MARK)
@@ -103,7 +108,7 @@ def notify_kill(to: str | Database) -> None:
 def notify_limits(alias: str, queue: str) -> None:
     """Announce that a queue was paused, resumed or limited when the caller's transaction has committed."""
     if conf.notify:
-        _after_commit(alias, (LIMITS + queue,))
+        _after_commit(alias, (limits_payload(queue),))
 
 
 def notify_bulk_action(alias: str) -> None:

@@ -13,7 +13,7 @@ from django_pgqueue.doctor.finding import Finding, Level, View, named
 from django_pgqueue.doctor.schedules import MOST_LOOKED_AT
 from django_pgqueue.insights import throughput
 from django_pgqueue.insights.formatting import duration, grouped
-from django_pgqueue.insights.overview import OLD_SECONDS
+from django_pgqueue.insights.overview import patience_seconds
 from django_pgqueue.jobs.executor import find_at
 from django_pgqueue.models import Schedule
 
@@ -28,7 +28,7 @@ MOST_JOBS = 100  # of each queue, whose tasks are looked at
 
 def old_jobs(view: View) -> Iterator[Finding]:
     ages = {queue.name: queue.oldest_seconds or 0.0 for queue in view.with_work if queue.workers}
-    old = sorted((name for name in ages if ages[name] >= OLD_SECONDS), key=lambda name: -ages[name])
+    old = sorted((name for name in ages if ages[name] >= patience_seconds(name)), key=lambda name: -ages[name])
     if not old:
         return
     yield Finding(

@@ -6,13 +6,13 @@ They apply when jobs are claimed: setting one moves no job, and it counts for jo
 import datetime as dt
 import logging
 import math
-from typing import Any, Final, NamedTuple, overload
+from typing import Any, Final, NamedTuple, Self, overload
 
 from django.conf import settings
 from django.utils import timezone
 
 from django_pgqueue.actors import UNNAMED, By, name_of
-from django_pgqueue.db.connections import CallerConnection, PendingResult, QueueConnection
+from django_pgqueue.db.connections import CallerConnection, Database, PendingResult, QueueConnection, Row
 from django_pgqueue.db.notify import notify_limits
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidJob, InvalidLimit
@@ -69,7 +69,7 @@ def pause(
     _check_resume_at(resume_at)
     parameters = {
         "name": name,
-        "by": (by := _name_of(by)),
+        "by": (by := checked_name(by)),
         "reason": reason,
         "resume_at": aware(resume_at) if isinstance(resume_at, dt.datetime) else None,
         "seconds": resume_at.total_seconds() if isinstance(resume_at, dt.timedelta) else None,
@@ -94,7 +94,7 @@ def resume(name: str, *, by: By = "", database: str | None = None) -> bool:
     """
     caller = CallerConnection(database)
     _check_name(name)
-    by = _name_of(by)
+    by = checked_name(by)
     rows = caller.rows(statement("resume_queue"), {"name": name})
     if rows:
         notify_limits(caller.alias, name)
@@ -135,7 +135,8 @@ def limit(
 ) -> None:
     """Limit a queue for all workers together, in the caller's transaction. A limit that is not named stays as it is.
 
-    It counts for every claim from the commit on. Jobs that run already count, and are not stopped.
+    It counts for every claim from the commit on. Jobs that run already count, and are not stopped. For a queue of
+    ``PGQUEUE["QUEUES"]`` it wins over what stands there, until ``restore``.
 
     Args:
         name: the queue; it need not have had a job yet.
@@ -144,7 +145,7 @@ def limit(
             ``5/10s`` (s, m, h, d, w); 1 to 1,000,000 jobs in a year at most. None removes the limit.
         burst: maximum number of its jobs that start at once after a time without starts, 1 to 1,000,000. None: what the
             rate gives in a fifth of a second, at least one.
-        by: user who does it, or the username; kept in the log.
+        by: user who does it, or the username; shown to others.
 
     Raises:
         InvalidLimit: a value is out of range or of the wrong type, there is a burst without a rate, or no limit is
@@ -152,21 +153,72 @@ def limit(
     """
     caller = CallerConnection(database)
     _check_name(name)
-    by = _name_of(by)
-    found = None if rate is None or isinstance(rate, _Unchanged) else _rate_of(rate)
-    _check_limits(max_running, rate, burst)
-    parameters = {
-        "name": name,
-        "sets_max_running": not isinstance(max_running, _Unchanged),
-        "max_running": None if isinstance(max_running, _Unchanged) else max_running,
-        "sets_rate": not isinstance(rate, _Unchanged),
-        "rate": found.number if found else None,
-        "period": found.period_seconds if found else None,
-        "burst": burst or default_burst(found) if found else None,
-    }
-    caller.rows(statement("limit_queue"), parameters)
+    by = checked_name(by)
+    if isinstance(max_running, _Unchanged) and isinstance(rate, _Unchanged):
+        raise InvalidLimit("Name a limit to set, or to remove by None: max_running or rate.")
+    given = Limits.checked(
+        None if isinstance(max_running, _Unchanged) else max_running,
+        None if isinstance(rate, _Unchanged) else rate,
+        burst,
+    )
+    parts = {"sets_max_running": not isinstance(max_running, _Unchanged), "sets_rate": not isinstance(rate, _Unchanged)}
+    write_limits(caller, name, given, by=by, **parts)
     notify_limits(caller.alias, name)
     logger.info("Queue %s limited by %s: max_running %s, rate %s", name, by or UNNAMED, max_running, rate)
+
+
+class Limits(NamedTuple):
+    """Limits of a queue: the columns of its row, in their order."""
+
+    max_running: int | None = None
+    rate: int | None = None
+    period_seconds: float | None = None
+    burst: int | None = None
+
+    @classmethod
+    def checked(cls, max_running: Any, rate: Any, burst: Any) -> Self:
+        """Return limits with the default of the burst; raise InvalidLimit for the first value that cannot work."""
+        for option, value in (("max_running", max_running), ("burst", burst)):
+            if value is not None:
+                _check_whole(option, value)
+        if rate is None:
+            if burst is not None:
+                raise InvalidLimit("A burst belongs to a rate, and there is none.")
+            return cls(max_running)
+        if rate == 0 and not isinstance(rate, bool):
+            _check_whole("rate", rate)
+        found = rate_of(rate)
+        return cls(max_running, *found, burst or default_burst(found))
+
+
+def write_limits(
+    database: Database,
+    name: str,
+    limits: Limits,
+    *,
+    by: str | None,
+    sets_max_running: bool = True,
+    sets_rate: bool = True,
+    spares_edited: bool = False,
+) -> list[Row]:
+    """Set limits of a queue by one statement, and tell nothing of it.
+
+    Args:
+        by: name of the user who does it; None: they are those of the code.
+        spares_edited: leave the queue alone where staff have set its limits.
+
+    Returns:
+        A row with whether staff had set them before; none where the queue was left alone.
+    """
+    parameters = {
+        **limits._asdict(),
+        "name": name,
+        "sets_max_running": sets_max_running,
+        "sets_rate": sets_rate,
+        "by": by,
+        "spares_edited": spares_edited,
+    }
+    return database.rows(statement("limit_queue"), parameters)
 
 
 def default_burst(rate: Rate) -> int:
@@ -216,28 +268,11 @@ def _check_name(name: Any) -> None:
         raise InvalidLimit(str(error)) from error
 
 
-def _name_of(by: By) -> str:
+def checked_name(by: By) -> str:
     try:
         return name_of(by)
     except InvalidJob as error:
         raise InvalidLimit(str(error)) from error
-
-
-def _rate_of(value: Any) -> Rate:
-    if value == 0 and not isinstance(value, bool):
-        _check_whole("rate", value)
-    return rate_of(value)
-
-
-def _check_limits(max_running: Any, rate: Any, burst: Any) -> None:
-    """Raise InvalidLimit for the first value that cannot work."""
-    for option, value in (("max_running", max_running), ("burst", burst)):
-        if value is not None and not isinstance(value, _Unchanged):
-            _check_whole(option, value)
-    if burst is not None and (rate is None or isinstance(rate, _Unchanged)):
-        raise InvalidLimit(f"A burst belongs to a rate, and rate is {rate!r}.")
-    if isinstance(max_running, _Unchanged) and isinstance(rate, _Unchanged):
-        raise InvalidLimit("Name a limit to set, or to remove by None: max_running or rate.")
 
 
 def _check_whole(option: str, value: Any) -> None:

@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
+from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
+from django_pgqueue.flow.declared_queues import DeclaredQueue, start_within
 from django_pgqueue.insights import formatting, throughput
 from django_pgqueue.insights.formatting import columns, grouped, when
 from django_pgqueue.insights.throughput import RecentWork
@@ -18,12 +21,14 @@ from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.models import Queue, Worker
 
 MOST_QUEUES = 1000
-OLD_SECONDS = 15 * 60  # from then on a job that could run has waited too long
+OLD_SECONDS = 15 * 60  # from then on a job that could run has waited too long, unless its queue says otherwise
 
 NUMBERS = ("queued", "running", "limited")
 HEAD = ("queue", *NUMBERS, "limits", "paused")
 
 PAUSED = Q(paused_at__isnull=False) & (Q(resume_at=None) | Q(resume_at__gt=Now()))
+
+NO_LIMIT = gettext_lazy("no limit")
 
 CAPS = (10_000, 1_000, 100)
 MOST_COUNTED = 100_000  # index entries that counting may read: the more queues, the earlier it stops at each
@@ -45,6 +50,31 @@ def limits_of(row: Queue) -> str:
         rate = formatting.rate(row.rate_limit, row.rate_period_seconds or 1.0)
         parts.append(_("%(rate)s, burst %(burst)s") % {"rate": rate, "burst": grouped(row.rate_burst or 0)})
     return "; ".join(parts)
+
+
+def limits_source(row: Queue) -> str:
+    """Say in words where the limits of a queue are from; empty where it has none, or that is not known."""
+    if row.limited_at is not None:
+        return _("by %(name)s since %(time)s") % {"name": row.limited_by or _("a user"), "time": when(row.limited_at)}
+    return _("from the code") if row.name in conf.queues and limits_of(row) else ""
+
+
+def limits_of_code(name: str) -> str:
+    """Say in words how the code limits a queue that it declares; empty where it does not."""
+    max_running, rate, period_seconds, burst = DeclaredQueue.of(name, conf.queues[name]).limits
+    return limits_of(
+        Queue(max_running=max_running, rate_limit=rate, rate_period_seconds=period_seconds, rate_burst=burst)
+    )
+
+
+def is_restorable(row: Queue) -> bool:
+    """Whether the limits of a queue were set by hand, in place of those that the code declares."""
+    return row.limited_at is not None and row.name in conf.queues
+
+
+def patience_seconds(name: str) -> float:
+    """Return the time after which a job of a queue that could run has waited too long."""
+    return start_within(name) or OLD_SECONDS
 
 
 def pause_of(row: Queue) -> str:
@@ -184,12 +214,21 @@ def as_json(line: QueueLine) -> dict[str, Any]:
         "rate_limit": row.rate_limit,
         "rate_period_seconds": row.rate_period_seconds,
         "rate_burst": row.rate_burst,
+        "limited_at": row.limited_at,
+        "limited_by": row.limited_by if row.limited_at else None,
     }
 
 
 def _cells(line: QueueLine) -> tuple[str, ...]:
     numbers = (str(getattr(line, name)) for name in NUMBERS)
-    return (line.name, *numbers, limits_of(line.row) or "-", pause_of(line.row) if line.is_paused else "-")
+    return (line.name, *numbers, _limits_cell(line.row), pause_of(line.row) if line.is_paused else "-")
+
+
+def _limits_cell(row: Queue) -> str:
+    limits, source = limits_of(row), limits_source(row)
+    if not source:
+        return limits or "-"
+    return f"{limits or NO_LIMIT}, {source}"
 
 
 def total(numbers: Iterable[BoundedCount]) -> BoundedCount:

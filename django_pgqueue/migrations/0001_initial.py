@@ -425,6 +425,7 @@ class Migration(QueueMigration):
                 ("created_at", models.DateTimeField(db_default=NOW)),
                 ("paused_at", models.DateTimeField(null=True)),
                 ("resume_at", models.DateTimeField(null=True)),
+                ("limited_at", models.DateTimeField(null=True)),
                 ("tokens_at", models.DateTimeField(db_default=NOW)),
                 ("tokens", models.FloatField(db_default=0.0)),
                 ("max_running", models.IntegerField(null=True)),
@@ -433,6 +434,7 @@ class Migration(QueueMigration):
                 ("rate_burst", models.IntegerField(null=True)),
                 ("paused_by", models.TextField(db_default="")),
                 ("pause_reason", models.TextField(db_default="")),
+                ("limited_by", models.TextField(db_default="")),
             ],
             options={
                 "db_table": "pgqueue_queues",
@@ -454,6 +456,10 @@ class Migration(QueueMigration):
                         condition=models.Q(paused_at__isnull=False)
                         | models.Q(resume_at=None, paused_by="", pause_reason=""),
                         name="pgqueue_queues_pause",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(limited_at__isnull=False) | models.Q(limited_by=""),
+                        name="pgqueue_queues_limited_by",
                     ),
                     models.CheckConstraint(condition=models.Q(max_running__gte=1), name="pgqueue_queues_max_running"),
                     models.CheckConstraint(

@@ -7,7 +7,8 @@ from functools import partial
 
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.db.notify import CHANNEL, KILLS, queue_payload, send_or_warn
+from django_pgqueue.db.notify import CHANNEL, KILLS, limits_payload, queue_payload, send_or_warn
+from django_pgqueue.flow.declared_queues import apply_limits
 from django_pgqueue.flow.fairness import TURNS_SECONDS, FairKeys
 from django_pgqueue.jobs.leases import deregister, has_session, worker_leases
 from django_pgqueue.jobs.stats import ProcessCounters, StatsBuffer
@@ -214,6 +215,8 @@ class MaintenanceRunner:
     def _look_at_queues(self) -> None:
         register_queues(self.database)
         end_pauses(self.database)
+        if changed := apply_limits(self.database):
+            self._announce({limits_payload(name) for name in changed})
 
     def _look_whether_drained(self) -> float | None:
         if self._drained is None:

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue.models import Queue, Stat
-from django_pgqueue.queues import limit, pause
+from django_pgqueue.queues import limit, pause, restore
 from tests.support.admin_queues import ODD, QUEUES, change
 from tests.support.staff import confirm, user_with
 from tests.support.worker_rows import worker
@@ -73,6 +73,26 @@ def test_list_shows_jobs_limits_and_who_has_paused_why(viewer, queues):
         assert words in page
     assert '<div data-pgqueue-live="mail queued">3</div>' in page
     assert "<b>provider" not in page
+
+
+def test_limits_of_the_code_are_told_from_those_set_by_hand_and_restored(staff, queues, settings):
+    settings.PGQUEUE = {**settings.PGQUEUE, "QUEUES": {"mail": {"max_running": 4, "rate": "60/m"}}}
+    restore("mail")
+    address = f"{QUEUES}mail/change/"
+    page = staff.get(address).content.decode()
+    assert "from the code" in page
+    assert f"{QUEUES}restore/" not in page
+    change(staff, "mail", max_running="9", rate_limit="60", rate_period_seconds="60.0", rate_burst="1")
+    page = staff.get(address).content.decode()
+    assert "by ann 3 since" in page
+    assert "this wins over the code, which has: 4 at once; 60/m, burst 1" in page
+    assert f"{QUEUES}restore/" in page
+    assert "by ann 3 since" in staff.get(QUEUES).content.decode()
+    confirm(staff, f"{QUEUES}restore/", "mail")
+    row = Queue.objects.get(pk="mail")
+    assert (row.max_running, row.limited_at) == (4, None)
+    told = confirm(staff, f"{QUEUES}restore/", "mail", "default").content.decode()
+    assert "as the code has them, or not in the code" in told
 
 
 def test_list_shows_how_queues_get_on_and_where_their_jobs_are(queues, sql):

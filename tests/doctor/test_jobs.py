@@ -23,6 +23,17 @@ def test_job_that_waits_too_long_is_found_where_its_queue_is_served(sql, minutes
     assert bool(found("oldest-job")) is is_found
 
 
+def test_job_waits_too_long_where_the_settings_say_so(sql, settings):
+    settings.PGQUEUE = {**settings.PGQUEUE, "QUEUES": {"mail": {"start_within": 30}, "reports": {}}}
+    worker(queues=["mail", "reports"])
+    for name in ("mail", "reports"):
+        app.noop.using(queue=name).enqueue()
+    sql("UPDATE pgqueue_jobs SET run_at = statement_timestamp() - interval '20 s'")
+    assert not found("oldest-job")
+    sql("UPDATE pgqueue_jobs SET run_at = statement_timestamp() - interval '40 s'")
+    assert only("oldest-job").facts["queues"] == ["mail"]
+
+
 @pytest.mark.parametrize(("succeeded", "failed", "is_found"), [(5, 5, True), (6, 5, False), (0, 9, False)])
 def test_queue_whose_attempts_mostly_fail_is_found(sql, succeeded, failed, is_found):
     sql(

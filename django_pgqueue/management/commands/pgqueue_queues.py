@@ -43,9 +43,12 @@ class Command(BaseCommand):
         resume.add_argument("names", nargs="+", metavar="NAME")
         limit = actions.add_parser("limit", help="limit these queues; what is not named stays as it is")
         add_limits(limit)
-        for sub in (pause, resume, limit):
+        restore = actions.add_parser("restore", help="give these queues the limits of PGQUEUE['QUEUES'] again")
+        restore.add_argument("names", nargs="+", metavar="NAME")
+        for sub in (pause, resume, limit, restore):
             sub.add_argument("--by", default="", help="who does it; default: the user's name here")
-        for sub, call in ((listing, self._list), (pause, self._pause), (resume, self._resume), (limit, self._limit)):
+        changes = ((pause, self._pause), (resume, self._resume), (limit, self._limit), (restore, self._restore))
+        for sub, call in ((listing, self._list), *changes):
             sub.set_defaults(call=call)
             sub.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
 
@@ -93,6 +96,13 @@ class Command(BaseCommand):
             queues.limit(name, **limits_from(options), by=options["by"] or user(), database=options["database"])
             row = Queue.objects.using(options["database"]).get(pk=name)
             self.stdout.write(f"{plain(name)}: {limits_of(row) or 'no limit'}.")
+
+    def _restore(self, options: dict[str, Any]) -> None:
+        for name in options["names"]:
+            was_edited = queues.restore(name, by=options["by"] or user(), database=options["database"])
+            row = Queue.objects.using(options["database"]).get(pk=name)
+            said = limits_of(row) or "no limit"
+            self.stdout.write(f"{plain(name)}: {said}{'' if was_edited else ', as before'}.")
 
 
 def add_pause(parser: argparse.ArgumentParser) -> None:

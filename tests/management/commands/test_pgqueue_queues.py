@@ -26,12 +26,13 @@ def test_list_tells_how_queues_stand(queue, monkeypatch):
     app.noop.enqueue_many([()] * 7)
     claim(queue, "default", limit=1, worker_id=1)
     app.noop.using(queue="mail").enqueue()
-    queues.limit("default", max_running=1500, rate="60/m")
+    queues.limit("default", max_running=1500, rate="60/m", by="eve")
     queues.pause("mail", by="ann", reason="provider is down")
     app.noop.using(queue="odd\x1b[1m").enqueue()
     head, default, mail, odd = run("list").splitlines()
     assert head.split() == ["queue", "queued", "running", "limited", "limits", "paused"]
-    assert default.split(maxsplit=4) == ["default", "5+", "1", "0", "1,500 at once; 60/m, burst 1  -"]
+    assert default.split(maxsplit=4)[:4] == ["default", "5+", "1", "0"]
+    assert "1,500 at once; 60/m, burst 1, by eve since " in default
     assert mail.split(maxsplit=5)[:5] == ["mail", "1", "0", "0", "-"]
     assert mail.split("by ann since ")[1].endswith(": provider is down")
     assert odd.startswith("odd?[1m ")
@@ -39,10 +40,22 @@ def test_list_tells_how_queues_stand(queue, monkeypatch):
 
 def test_list_as_json(transactional_db):
     queues.pause("mail", by="ann", reason="x")
-    queues.limit("mail", rate=5)
+    queues.limit("mail", rate=5, by="eve")
     [mail] = json.loads(run("list", "mail", "--json"))
     assert (mail["name"], mail["queued"], mail["is_paused"], mail["paused_by"]) == ("mail", 0, True, "ann")
+    assert (mail["limited_at"] is not None, mail["limited_by"]) == (True, "eve")
     assert (mail["rate_limit"], mail["rate_period_seconds"], mail["rate_burst"]) == (5, 1.0, 1)
+
+
+def test_limits_of_the_code_are_named_and_restored(transactional_db, settings):
+    settings.PGQUEUE = {**settings.PGQUEUE, "QUEUES": {"mail": {"max_running": 4}, "reports": {}}}
+    assert run("restore", "mail", "reports") == "mail: 4 at once, as before.\nreports: no limit, as before.\n"
+    assert "4 at once, from the code" in run("list", "mail")
+    run("limit", "mail", "--max-running", "none", "--by", "ann")
+    assert "no limit, by ann since " in run("list", "mail")
+    assert run("restore", "mail") == "mail: 4 at once.\n"
+    with pytest.raises(CommandError, match=r"Nothing was changed.*does not declare the queue 'imports'"):
+        run("restore", "mail", "imports")
 
 
 def test_list_of_nothing(transactional_db):
