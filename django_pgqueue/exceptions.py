@@ -4,7 +4,7 @@
 
     PgQueueError
     ├── ConfigurationError     (ImproperlyConfigured)  settings, databases, declarations
-    ├── UnknownTask            (LookupError)           a name no registered task answers to
+    ├── TaskDoesNotExist            (LookupError)           a name no registered task answers to
     ├── InvalidOption          (ValueError)            a value out of range, of what a running job calls or raises
     ├── InvalidJob             (ValueError)            an option out of range
     │   └── InvalidArguments   (TypeError)             arguments that do not fit, or are not JSON
@@ -13,16 +13,18 @@
     ├── InvalidBulkAction      (ValueError)            what can never be done to many jobs
     ├── InvalidFilter          (ValueError)            a filter by what these jobs do not have
     ├── NoResult                                       the result of a job cannot be had
-    │   ├── UnknownJob         (LookupError)           nothing is there of this id
+    │   ├── JobDoesNotExist         (LookupError)           nothing is there of this id
     │   ├── JobNotFinished                             it has not ended yet
     │   ├── JobNotCommitted                            nor can it: its transaction is still open
-    │   ├── JobFailed                                  it is dead
+    │   ├── JobDied                                    it is dead, for the reason that its kind says
+    │   │   ├── JobFailed                              its last attempt failed, or it was discarded
+    │   │   ├── JobWasKilled                           it was killed
+    │   │   ├── JobExpired                             it was not started before its deadline
+    │   │   ├── JobLost                                its workers died
+    │   │   └── JobSuperseded                          a newer job has its unique key
     │   └── ResultNotKept      (LookupError)           it has succeeded, and what it returned is not there
     ├── NoCurrentJob           (LookupError)           current_job() outside of a job
     ├── LeaseLost                                      the right to finish this run has passed on
-    ├── JobLost                                        in the history alone: the worker died
-    ├── JobExpired
-    ├── JobSuperseded
     └── Redacted                                       what the log says where arguments are not to be seen
 
     JobControl
@@ -37,11 +39,12 @@
 """
 
 import datetime as dt
+from collections.abc import Mapping
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from django_pgqueue.states import LONGEST_DELAY
+from django_pgqueue.states import LONGEST_DELAY, Reason
 
 
 class PgQueueError(Exception):
@@ -52,7 +55,7 @@ class ConfigurationError(PgQueueError, ImproperlyConfigured):
     """A setting, a database alias or a task declaration cannot work."""
 
 
-class UnknownTask(PgQueueError, LookupError):
+class TaskDoesNotExist(PgQueueError, LookupError):
     """No registered task has this name."""
 
 
@@ -88,7 +91,7 @@ class NoResult(PgQueueError):
     """The result of a job cannot be had; the kind says why."""
 
 
-class UnknownJob(NoResult, LookupError):
+class JobDoesNotExist(NoResult, LookupError):
     """No job has this id: it was never committed, or nothing is kept of it any more."""
 
 
@@ -108,8 +111,10 @@ class JobNotCommitted(NoResult):
     """The job was enqueued in the caller's transaction, which is still open: no worker sees it before the commit."""
 
 
-class JobFailed(NoResult):
+class JobDied(NoResult):
     """The job is dead: it will not run again unless it is retried.
+
+    It is raised itself where no worker has known the task of the job; else one of the kinds below.
 
     Attributes:
         reason: why it is dead, a ``Reason``.
@@ -120,6 +125,37 @@ class JobFailed(NoResult):
         super().__init__(message)
         self.reason = reason
         self.error: dict[str, Any] = error or {}
+
+
+class JobFailed(JobDied):
+    """The last attempt of the job has failed, or its task has raised ``Discard``."""
+
+
+class JobWasKilled(JobDied):
+    """The job was killed: before it ran, or while it did, when ``JobKilled`` was raised in it."""
+
+
+class JobExpired(JobDied):
+    """The job was not started before its deadline."""
+
+
+class JobLost(JobDied):
+    """The workers of the job died while they were running it."""
+
+
+class JobSuperseded(JobDied):
+    """A newer job has the unique key of this one."""
+
+
+OF_REASON: Mapping[str, type[JobDied]] = {
+    Reason.EXHAUSTED: JobFailed,
+    Reason.DISCARDED: JobFailed,
+    Reason.KILLED: JobWasKilled,
+    Reason.EXPIRED: JobExpired,
+    Reason.LOST: JobLost,
+    Reason.SUPERSEDED: JobSuperseded,
+    Reason.UNKNOWN_TASK: JobDied,
+}
 
 
 class ResultNotKept(NoResult, LookupError):
@@ -143,18 +179,6 @@ class LeaseLost(PgQueueError):
 
     Raised inside the transaction of a task declared ``atomic=True``, so that its effects roll back.
     """
-
-
-class JobLost(PgQueueError):
-    """The worker died while it was running the job. Never raised: a ``TaskResult`` names it among its errors."""
-
-
-class JobExpired(PgQueueError):
-    """The job was not started before its deadline. A ``TaskResult`` names it among its errors."""
-
-
-class JobSuperseded(PgQueueError):
-    """A newer job has the unique key of this one. A ``TaskResult`` names it among its errors."""
 
 
 class Redacted(PgQueueError):

@@ -15,7 +15,7 @@ from django.apps import apps
 
 from django_pgqueue import keys
 from django_pgqueue.conf import conf
-from django_pgqueue.exceptions import ConfigurationError, UnknownTask
+from django_pgqueue.exceptions import ConfigurationError, TaskDoesNotExist
 from django_pgqueue.keys import KeyBy, Keys, KeysBy, Unique
 from django_pgqueue.options import Options, TaskOptions, TaskRules, check_known
 from django_pgqueue.states import LONGEST_NAME
@@ -188,12 +188,12 @@ def find(name: str) -> TaskDefinition | None:
 
 
 def get(name: str) -> TaskDefinition:
-    """Return the task of this name or former name; raise UnknownTask, with the nearest names, where there is none."""
+    """Return the task of this name or former name; raise TaskDoesNotExist, with the nearest names, if there is none."""
     found = find(name)
     if found is None:
         near = difflib.get_close_matches(name, _registry, n=3)
         hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise UnknownTask(f"No task is called {name!r}.{hint} {WHERE_TASKS_ARE}")
+        raise TaskDoesNotExist(f"No task is called {name!r}.{hint} {WHERE_TASKS_ARE}")
     return found
 
 

@@ -311,7 +311,7 @@ def enqueue(task: AnyTask, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
         The handle with the job's id.
 
     Raises:
-        UnknownTask: no task has this name.
+        TaskDoesNotExist: no task has this name.
         InvalidArguments: the arguments do not fit the signature or are not JSON. Nothing was inserted.
         ConfigurationError: the queue's database is missing or not PostgreSQL.
         django.db.Error: as any other statement of the caller's transaction.

@@ -4,7 +4,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import registry, task
-from django_pgqueue.exceptions import ConfigurationError, UnknownTask
+from django_pgqueue.exceptions import ConfigurationError, TaskDoesNotExist
 
 
 def test_tasks_of_installed_apps_are_found():
@@ -16,7 +16,9 @@ def test_former_names_find_the_task():
 
 
 def test_unknown_name_suggests_the_nearest():
-    with pytest.raises(UnknownTask, match=r"'tests\.app\.tasks\.recrod'.*Did you mean 'tests\.app\.tasks\.record'"):
+    with pytest.raises(
+        TaskDoesNotExist, match=r"'tests\.app\.tasks\.recrod'.*Did you mean 'tests\.app\.tasks\.record'"
+    ):
         registry.get("tests.app.tasks.recrod")
 
 

@@ -17,7 +17,7 @@ from django_pgqueue.backend.results import PgQueueTaskResult, gone, restored, ru
 from django_pgqueue.backport import of_both
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
-from django_pgqueue.exceptions import UnknownJob
+from django_pgqueue.exceptions import JobDoesNotExist
 from django_pgqueue.framework import (
     AnyTask,
     BaseTaskBackend,
@@ -165,7 +165,7 @@ class PgQueueBackend(BaseTaskBackend):
         """Return what is known of a job that has the unique key; it may be gone by now, and leave nothing."""
         try:
             return self._result_of(find(self._connection, job_id))
-        except UnknownJob:
+        except JobDoesNotExist:
             return self._first_result(task, call, job_id, (None, None))
 
     def _first_result(self, task: AnyTask, call: Arguments, job_id: int, instants: Sequence[Any]) -> PgQueueTaskResult:
@@ -201,7 +201,7 @@ class PgQueueBackend(BaseTaskBackend):
             raise of_both(TaskResultDoesNotExist(result_id))
         try:
             state = find(self._connection, int(result_id))
-        except UnknownJob as error:
+        except JobDoesNotExist as error:
             raise of_both(TaskResultDoesNotExist(result_id)) from error
         if not state.backend and self._declared(state.task) is None:
             raise of_both(TaskResultDoesNotExist(result_id))

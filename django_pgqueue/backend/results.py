@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from django_pgqueue import jobs
-from django_pgqueue.exceptions import JobExpired, JobFailed, JobKilled, JobLost, JobSuperseded, UnknownTask
+from django_pgqueue.exceptions import JobDied, JobExpired, JobKilled, JobLost, JobSuperseded, TaskDoesNotExist
 from django_pgqueue.framework import AnyTask, AnyTaskResult, Task, TaskError, TaskResultStatus
 from django_pgqueue.jobs.handle import JobHandle
 from django_pgqueue.jobs.lookup import JobState
@@ -53,14 +53,14 @@ class PgQueueTaskResult(AnyTaskResult):
         Raises:
             JobNotFinished: it has not ended yet, and there is no timeout.
             TimeoutError: it has not ended by then. It goes on.
-            JobFailed: it has FAILED; this has its errors.
+            JobDied: it has FAILED; this has its errors.
             JobNotCommitted: it was enqueued in the transaction that the caller is in.
             InvalidJob: the timeout is not above 0.
-            UnknownJob, ResultNotKept: it has succeeded, and its result is not kept.
+            JobDoesNotExist, ResultNotKept: it has succeeded, and its result is not kept.
         """
         try:
             value = self.job.result(timeout)
-        except JobFailed:
+        except JobDied:
             self.refresh()
             raise
         self.refresh()
@@ -70,7 +70,7 @@ class PgQueueTaskResult(AnyTaskResult):
         """Do what ``result`` does from async code; waiting keeps no thread busy."""
         try:
             value = await self.job.aresult(timeout)
-        except JobFailed:
+        except JobDied:
             await self.arefresh()
             raise
         await self.arefresh()
@@ -87,7 +87,7 @@ STATUSES = {  # all others are READY: to be run, if perhaps not yet
 EXCEPTIONS = {  # for entries of the history where no exception was raised
     EntryKind.LOST: JobLost,
     EntryKind.EXPIRED: JobExpired,
-    EntryKind.UNKNOWN_TASK: UnknownTask,
+    EntryKind.UNKNOWN_TASK: TaskDoesNotExist,
     EntryKind.KILLED: JobKilled,
     EntryKind.SUPERSEDED: JobSuperseded,
 }
@@ -184,7 +184,9 @@ def gone(name: str) -> AnyTask:
 @functools.lru_cache(maxsize=1000)  # so that two results of one job are equal
 def _function_that_is_gone(name: str) -> Callable[..., Any]:
     def function(*_args: Any, **_kwargs: Any) -> Any:
-        raise UnknownTask(f"{name!r} is no task any more: its function was removed or renamed, or its module is gone.")
+        raise TaskDoesNotExist(
+            f"{name!r} is no task any more: its function was removed or renamed, or its module is gone."
+        )
 
     function.__module__, _, function.__qualname__ = name.rpartition(".")
     function.__name__ = function.__qualname__

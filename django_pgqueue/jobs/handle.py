@@ -13,7 +13,15 @@ from django_pgqueue import registry
 from django_pgqueue.actors import By
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
-from django_pgqueue.exceptions import InvalidJob, JobFailed, JobNotCommitted, JobNotFinished, ResultNotKept, UnknownJob
+from django_pgqueue.exceptions import (
+    OF_REASON,
+    InvalidJob,
+    JobDied,
+    JobDoesNotExist,
+    JobNotCommitted,
+    JobNotFinished,
+    ResultNotKept,
+)
 from django_pgqueue.jobs.actions import kill
 from django_pgqueue.jobs.dead_letter import retry
 from django_pgqueue.jobs.lookup import JobState, find
@@ -51,7 +59,7 @@ class JobHandle(Generic[R_co]):
         """Return where the job is and what is known of it, as the caller's connection sees it, by one query.
 
         Raises:
-            UnknownJob: it was never committed, or nothing is kept of it any more.
+            JobDoesNotExist: it was never committed, or nothing is kept of it any more.
         """
         return find(CallerConnection(self.database), self.id)
 
@@ -63,7 +71,7 @@ class JobHandle(Generic[R_co]):
         """Return the status of the job, by one query: of a live one its ``Status``, else ``succeeded`` or ``dead``.
 
         Raises:
-            UnknownJob: as ``state``.
+            JobDoesNotExist: as ``state``.
         """
         return self.state().status
 
@@ -87,9 +95,9 @@ class JobHandle(Generic[R_co]):
             JobNotFinished: it has not ended yet, and there is no timeout.
             TimeoutError: it has not ended by then. It goes on.
             JobNotCommitted: it was enqueued in the transaction that the caller is in, before whose commit none starts.
-            JobFailed: it is dead.
+            JobDied: it is dead: JobFailed, JobWasKilled, JobExpired, JobLost or JobSuperseded.
             ResultNotKept: it has succeeded, and its result is not there.
-            UnknownJob: it was never committed, or nothing is kept of it any more.
+            JobDoesNotExist: it was never committed, or nothing is kept of it any more.
             InvalidJob: the timeout is not above 0.
         """
         returned: R_co = result_of(self.state() if timeout is None else self._ended(_seconds(timeout)))
@@ -135,7 +143,7 @@ class JobHandle(Generic[R_co]):
                     return waiter.result(min(left, SLICE_SECONDS))
                 except TimeoutError:
                     continue
-                except UnknownJob:
+                except JobDoesNotExist:
                     self._must_be_committed()
                     raise
         finally:
@@ -148,7 +156,7 @@ class JobHandle(Generic[R_co]):
             return await asyncio.wait_for(asyncio.wrap_future(waiter), seconds)
         except TimeoutError:
             raise self._too_late(seconds, waiter.status) from None
-        except UnknownJob:
+        except JobDoesNotExist:
             await sync_to_async(self._must_be_committed, thread_sensitive=True)()
             raise
         finally:
@@ -157,7 +165,7 @@ class JobHandle(Generic[R_co]):
     def _must_be_committed(self) -> None:
         try:
             self.state()
-        except UnknownJob:
+        except JobDoesNotExist:
             return
         raise JobNotCommitted(
             f"Job {self.id} was enqueued in the transaction that is still open on {self.database!r}: it cannot start "
@@ -182,7 +190,7 @@ def result_of(state: JobState) -> Any:
     if not state.is_finished:
         raise JobNotFinished(f"Job {state.id} ({state.task}) has not ended yet: it is {state.status}.", state.status)
     if state.status == DEAD:
-        raise _failure(state)
+        raise _death(state)
     if not state.keeps_result:
         raise ResultNotKept(
             f"Job {state.id} ({state.task}) has succeeded, and its result is not kept: it is not JSON or too large, as "
@@ -191,13 +199,13 @@ def result_of(state: JobState) -> Any:
     return state.result
 
 
-def _failure(state: JobState) -> JobFailed:
+def _death(state: JobState) -> JobDied:
     last = state.errors[-1] if isinstance(state.errors, list) and state.errors else {}
     error = last if isinstance(last, dict) else {}
     told = ": ".join(str(error[key]) for key in ("error", "message") if error.get(key))
     scrub = scrubber(registry.find(state.task), state.args, state.kwargs)
     message = f"Job {state.id} ({state.task}) is dead, {state.reason} after attempt {state.attempts}: {scrub(told)}"
-    return JobFailed(message, state.reason or "", scrub_json(error, scrub))
+    return OF_REASON.get(state.reason or "", JobDied)(message, state.reason or "", scrub_json(error, scrub))
 
 
 def _seconds(timeout: float | dt.timedelta) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django_pgqueue.db.connections import Database, QueueConnection, Row
 from django_pgqueue.db.queries import statement
-from django_pgqueue.exceptions import UnknownJob
+from django_pgqueue.exceptions import JobDoesNotExist
 from django_pgqueue.states import DEAD, SUCCEEDED, Status
 from django_pgqueue.stored_values import read_exactly
 
@@ -53,7 +53,7 @@ class JobState:
 
 
 def find(database: Database, job_id: int) -> JobState:
-    """Return where a job is, and all that is known of it, by one statement; raise UnknownJob if there is none."""
+    """Return where a job is, and all that is known of it, by one statement; raise JobDoesNotExist if there is none."""
     state = _state(database.rows(statement("find_job"), {"id": job_id}) if may_be(job_id) else [])
     if state is None:
         raise unknown(job_id)
@@ -72,8 +72,8 @@ def may_be(job_id: int) -> bool:
     return 0 < job_id <= LARGEST_ID
 
 
-def unknown(job_id: int) -> UnknownJob:
-    return UnknownJob(
+def unknown(job_id: int) -> JobDoesNotExist:
+    return JobDoesNotExist(
         f"There is no job {job_id}: it was never committed, or nothing is kept of it any more. What has succeeded is "
         "kept for RETENTION_DAYS; jobs of tasks with keep=False are not."
     )

@@ -70,7 +70,7 @@ def look(database: QueueConnection, wanted: Mapping[int, bool]) -> dict[int, Liv
 
 
 class Waiter(Future[JobState]):
-    """Future of one caller: the job's state when it has ended, or UnknownJob. Cancelled, it is forgotten."""
+    """Future of one caller: the job's state when it has ended, or JobDoesNotExist. Cancelled, it is forgotten."""
 
     def __init__(self, job_id: int) -> None:
         super().__init__()

@@ -204,7 +204,7 @@ def assert_enqueued(
     Raises:
         AssertionError: there is none, or another number of them. The message lists what is there, the nearest first,
             without sensitive arguments.
-        UnknownTask: no task has this name.
+        TaskDoesNotExist: no task has this name.
     """
     __tracebackhide__ = True
     _check_names("assert_enqueued", wanted, also=("count", "database"))
@@ -224,7 +224,7 @@ def assert_not_enqueued(task: AnyTask | None = None, *, database: str | None = N
 
     Raises:
         AssertionError: there is one; the message lists all.
-        UnknownTask: no task has this name.
+        TaskDoesNotExist: no task has this name.
     """
     __tracebackhide__ = True
     _check_names("assert_not_enqueued", wanted, also=("database",))

@@ -63,7 +63,7 @@ def run_jobs(
     Raises:
         EndlessJobs: there were more than 1,000 runs beyond the jobs that were there, or time was moved too often.
         ValueError: errors or limit is another value, or until is over, or naive while USE_TZ is on.
-        UnknownTask: a job has a task that this code does not know, where errors are raised.
+        TaskDoesNotExist: a job has a task that this code does not know, where errors are raised.
         ConfigurationError: the clock of the connection cannot be moved, or the tables were made without migrations.
     """
     __tracebackhide__ = True

@@ -20,7 +20,7 @@ from django.db.models.functions import Now
 from django_pgqueue import registry
 from django_pgqueue.db.errors import is_refusal
 from django_pgqueue.db.notify import Notification
-from django_pgqueue.exceptions import JobControl, JobFailed, JobInterrupted, PgQueueError, ResultRefused
+from django_pgqueue.exceptions import OF_REASON, JobControl, JobFailed, JobInterrupted, PgQueueError, ResultRefused
 from django_pgqueue.flow import concurrency
 from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE
 from django_pgqueue.flow.queue_limits import QueueLimits, send_limits
@@ -186,7 +186,8 @@ def raise_error(outcome: Outcome, error: BaseException | None, run: JobRun) -> N
         return
     if error is None:
         told = outcome.error or {}
-        error = JobFailed(f"{told.get('error')}: {told.get('message')}", run.reason, told)
+        kind = OF_REASON.get(run.reason, JobFailed)
+        error = kind(f"{told.get('error')}: {told.get('message')}", run.reason, told)
     error.add_note(f"It was raised by {run}.")
     raise error
 

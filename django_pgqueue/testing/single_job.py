@@ -50,7 +50,7 @@ def as_job(
 
     Raises:
         ValueError: attempt is no whole number of 1 or more.
-        UnknownTask: no task has this name.
+        TaskDoesNotExist: no task has this name.
     """
     job = make_job(None if task is None else task_of(task), attempt=attempt, metadata=metadata)
     current = CurrentJob(job)

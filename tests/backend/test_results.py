@@ -9,7 +9,7 @@ from django.utils import timezone
 
 import tests.app.contract as app
 from django_pgqueue import Unique
-from django_pgqueue.exceptions import JobExpired, JobFailed, JobKilled, JobLost, JobNotCommitted, UnknownTask
+from django_pgqueue.exceptions import JobExpired, JobFailed, JobKilled, JobLost, JobNotCommitted, TaskDoesNotExist
 from django_pgqueue.framework import TaskResultStatus, task_backends
 from django_pgqueue.jobs import ack, kill, retry, waiter
 from django_pgqueue.jobs.claim import claim
@@ -156,7 +156,7 @@ def test_result_of_a_function_that_is_gone_has_its_name(queue, backend, heard):
     found = backend.get_result(result.id)
     assert (found.task.name, found.task.module_path) == ("gone_since", "tests.app.contract.gone_since")
     assert found == backend.get_result(result.id)
-    with pytest.raises(UnknownTask, match=r"'tests\.app\.contract\.gone_since' is no task any more"):
+    with pytest.raises(TaskDoesNotExist, match=r"'tests\.app\.contract\.gone_since' is no task any more"):
         found.task.call(1)
     assert work(queue).fate is Fate.RELEASED
     assert [name for name, _, _ in heard] == ["enqueued"]

@@ -15,7 +15,7 @@ import tests.app.tasks as app
 from django_pgqueue import aenqueue_many, enqueue, enqueue_many, instrumentation, registry, tasks
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import Notification
-from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidJob, UnknownTask
+from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidJob, TaskDoesNotExist
 from django_pgqueue.models import Job
 from django_pgqueue.signals import job_enqueued
 from tests.support.many import enqueued_ids
@@ -86,7 +86,7 @@ def test_naive_run_at_is_local_time_without_use_tz(settings):
 @pytest.mark.django_db
 def test_bad_input_inserts_nothing():
     for error, call in (
-        (UnknownTask, lambda: enqueue("no.such.task")),
+        (TaskDoesNotExist, lambda: enqueue("no.such.task")),
         (InvalidArguments, lambda: app.sleep.enqueue()),
         (InvalidArguments, lambda: app.record.enqueue("\0")),
         (InvalidArguments, lambda: app.record.enqueue(float("nan"))),

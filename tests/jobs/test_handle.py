@@ -10,7 +10,19 @@ from django.db import transaction
 
 import tests.app.tasks as app
 from django_pgqueue import Unique, jobs
-from django_pgqueue.exceptions import InvalidJob, JobFailed, JobNotCommitted, JobNotFinished, ResultNotKept, UnknownJob
+from django_pgqueue.exceptions import (
+    InvalidJob,
+    JobDied,
+    JobDoesNotExist,
+    JobExpired,
+    JobFailed,
+    JobLost,
+    JobNotCommitted,
+    JobNotFinished,
+    JobSuperseded,
+    JobWasKilled,
+    ResultNotKept,
+)
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.records import Fate
@@ -53,6 +65,27 @@ def test_job_that_is_dead_tells_why_and_no_secrets(queue):
             way()
         assert (told.value.reason, told.value.error["error"]) == ("exhausted", "ValueError")
         assert "hunter22" not in f"{told.value} {told.value.error}"
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        (Reason.EXHAUSTED, JobFailed),
+        (Reason.DISCARDED, JobFailed),
+        (Reason.KILLED, JobWasKilled),
+        (Reason.EXPIRED, JobExpired),
+        (Reason.LOST, JobLost),
+        (Reason.SUPERSEDED, JobSuperseded),
+        (Reason.UNKNOWN_TASK, JobDied),
+    ],
+)
+def test_error_of_a_dead_job_is_of_the_kind_of_its_death(queue, reason, kind):
+    handle = app.noop.enqueue()
+    end(queue, Fate.DIED, reason=reason, error={"error": "why"})
+    for way in ways(handle):
+        with pytest.raises(JobDied, match=f"is dead, {reason} after") as told:
+            way()
+        assert (type(told.value), told.value.reason) == (kind, reason)
 
 
 @pytest.mark.parametrize(("task", "result"), [(app.unkept, "5"), (app.noop, None)], ids=["unkept", "left out"])
@@ -147,5 +180,5 @@ def test_job_of_which_nothing_is_there_is_unknown(queue):
     handle = app.unkept.enqueue()
     end(queue)
     for way in [*ways(handle), *ways(jobs.get(1_000_000)), *ways(jobs.get(2**70))]:
-        with pytest.raises(UnknownJob, match="There is no job"):
+        with pytest.raises(JobDoesNotExist, match="There is no job"):
             way()

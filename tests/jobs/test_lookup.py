@@ -8,7 +8,7 @@ import tests.app.tasks as app
 from django_pgqueue import Unique, jobs
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
-from django_pgqueue.exceptions import UnknownJob
+from django_pgqueue.exceptions import JobDoesNotExist
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.lookup import find
@@ -82,7 +82,7 @@ def test_reserved_alone_is_a_job_that_has_finished(queue):
 
 @pytest.mark.parametrize("job_id", [-1, 0, 1, 2**63 - 1, 2**63, 10**30])
 def test_id_without_a_job_is_unknown(queue, job_id):
-    with pytest.raises(UnknownJob, match=f"There is no job {job_id}: "):
+    with pytest.raises(JobDoesNotExist, match=f"There is no job {job_id}: "):
         find(CallerConnection(), job_id)
 
 

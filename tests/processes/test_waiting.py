@@ -13,7 +13,7 @@ from django.db import connection
 
 import tests.app.tasks as app
 from django_pgqueue import jobs
-from django_pgqueue.exceptions import JobFailed
+from django_pgqueue.exceptions import JobFailed, JobWasKilled
 from django_pgqueue.jobs import kill
 from django_pgqueue.jobs import waiter as waiting
 from django_pgqueue.models import DeadJob, Job
@@ -101,7 +101,7 @@ def test_death_by_a_kill_is_announced(worker, settings):
         eventually(lambda: Job.objects.filter(has_waiters=True).count() == 2 or DeadJob.objects.exists())
         kill([running, later], by="a test")
         for waiter in waiters:
-            with pytest.raises(JobFailed, match="killed"):
+            with pytest.raises(JobWasKilled, match="killed"):
                 waiter.result(PATIENCE_SECONDS)
 
 

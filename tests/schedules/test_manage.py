@@ -7,7 +7,7 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import schedules
 from django_pgqueue.db.connections import CallerConnection
-from django_pgqueue.exceptions import InvalidArguments, UnknownTask
+from django_pgqueue.exceptions import InvalidArguments, TaskDoesNotExist
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job, Schedule
@@ -56,7 +56,7 @@ def test_schedule_is_run_now_besides_its_ticks(queue):
 def test_schedule_that_cannot_be_run_now_says_why():
     make("strange", task="shop.tasks.not_here")
     make("misfit", args=["too", "many"])
-    with pytest.raises(UnknownTask, match="shop"):
+    with pytest.raises(TaskDoesNotExist, match="shop"):
         schedules.run(["strange"], by="eve")
     with pytest.raises(InvalidArguments, match="takes"):
         schedules.run(["misfit"], by="eve")

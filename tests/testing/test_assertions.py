@@ -8,7 +8,7 @@ from django.db import transaction
 from django.test import TestCase, override_settings
 from django.utils import timezone
 
-from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue.exceptions import TaskDoesNotExist
 from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, run_jobs
 from tests.app import helped
 from tests.support.schedules import HOUR
@@ -146,7 +146,7 @@ class AssertEnqueuedTest(TestCase):
 
     def test_unknown_name_is_refused(self):
         for helper in (assert_enqueued, assert_not_enqueued):
-            with pytest.raises(UnknownTask):
+            with pytest.raises(TaskDoesNotExist):
                 helper("tests.app.helped.nota")
             with pytest.raises(TypeError, match="args is a tuple"):
                 helper(helped.note, args="a")

@@ -9,7 +9,7 @@ from django.test import TestCase, override_settings
 from django.utils import timezone, translation
 
 from django_pgqueue import Retry, Snooze, Unique, is_in_job, queues
-from django_pgqueue.exceptions import JobFailed, UnknownTask
+from django_pgqueue.exceptions import JobFailed, TaskDoesNotExist
 from django_pgqueue.jobs import kill
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.signals import attempt_ended, attempt_started, job_died
@@ -228,7 +228,7 @@ class ErrorsTest(TestCase):
     def test_unknown_task_is_an_error(self):
         with connection.cursor() as cursor:
             cursor.execute("INSERT INTO pgqueue_jobs (task) VALUES ('gone.task')")
-        with pytest.raises(UnknownTask, match=r"gone\.task"):
+        with pytest.raises(TaskDoesNotExist, match=r"gone\.task"):
             run_jobs()
         Job.objects.update(status="queued", run_at=timezone.now() - HOUR)
         assert [run.outcome for run in run_jobs(errors="collect")] == ["released"]

@@ -3,7 +3,7 @@
 import pytest
 from django.test import TestCase
 
-from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue.exceptions import TaskDoesNotExist
 from django_pgqueue.testing import run_jobs
 from tests.app import helped
 from tests.support.marks import labels
@@ -29,7 +29,7 @@ class SelectionTest(TestCase):
         assert labels() == ["this", "other"]
 
     def test_unknown_task_is_refused(self):
-        with pytest.raises(UnknownTask, match=r"Did you mean 'tests\.app\.helped\.note'"):
+        with pytest.raises(TaskDoesNotExist, match=r"Did you mean 'tests\.app\.helped\.note'"):
             run_jobs(task="tests.app.helped.nota")
         with pytest.raises(TypeError, match="task is a task or the name of one"):
             run_jobs(task=print)

@@ -5,7 +5,7 @@ from django.test import TestCase
 from django.utils import translation
 
 from django_pgqueue import Discard, current_job, is_in_job, task
-from django_pgqueue.exceptions import InvalidArguments, UnknownTask
+from django_pgqueue.exceptions import InvalidArguments, TaskDoesNotExist
 from django_pgqueue.models import Job
 from django_pgqueue.testing import as_job, immediate, run_job
 from tests.app import contract, helped
@@ -53,7 +53,7 @@ def test_attempt_is_counted_from_one(wrong):
 
 
 def test_unknown_task_is_told():
-    with pytest.raises(UnknownTask), as_job("no.such.task"):
+    with pytest.raises(TaskDoesNotExist), as_job("no.such.task"):
         pass
 
 

@@ -17,7 +17,7 @@ from django_pgqueue import (
     schedules,
     workers,
 )
-from django_pgqueue.exceptions import JobFailed, PgQueueError
+from django_pgqueue.exceptions import JobDied, JobExpired, JobWasKilled, PgQueueError
 from django_pgqueue.jobs import JobState
 from shop.tasks import pack, tally, write
 
@@ -87,7 +87,9 @@ def look(job_id: int) -> None:
     try:
         result: dict[str, int] = handle.result()  # whatever JSON it is, the caller knows
         print(result, handle.result(timeout=dt.timedelta(seconds=1)))
-    except JobFailed as failure:
+    except (JobWasKilled, JobExpired) as death:
+        assert_type(death.reason, str)
+    except JobDied as failure:
         assert_type(failure.reason, str)
         assert_type(failure.error, dict[str, Any])
     except PgQueueError:
