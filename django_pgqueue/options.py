@@ -240,7 +240,7 @@ class OwnOptions(TypedDict, total=False):
     discard_on: DiscardOn
     atomic: bool
     aliases: Iterable[str]
-    sensitive: Iterable[str] | bool
+    sensitive_parameters: Iterable[str] | bool
     concurrency_by: KeyBy
     fair_by: KeyBy
 
@@ -260,7 +260,7 @@ class OwnOptionsOrNone:
     discard_on: DiscardOn | None = None
     atomic: bool | None = None
     aliases: Iterable[str] | None = None
-    sensitive: Iterable[str] | bool | None = None
+    sensitive_parameters: Iterable[str] | bool | None = None
     concurrency_by: KeyBy = None
     fair_by: KeyBy = None
 
@@ -274,7 +274,7 @@ class TaskRules:
     discard_on: Discards = field(default_factory=Discards)  # exceptions after which a job is not tried again
     atomic: bool = False  # the handler's database writes and the removal of its job are one transaction
     aliases: tuple[str, ...] = ()  # former names, which jobs enqueued before a rename still carry
-    sensitive: frozenset[str] | bool = frozenset()  # names of arguments, or of keys in them, never shown; True: all
+    sensitive_parameters: frozenset[str] | bool = frozenset()  # names of arguments, or of keys in them; True: all
 
     def __post_init__(self) -> None:
         """Check what ``@task`` was given, and turn it into the form in which it is asked for."""
@@ -283,7 +283,7 @@ class TaskRules:
             check_whole("max_snoozes", self.max_snoozes, 1, MOST_SNOOZES)
         self.discard_on = Discards.of(self.discard_on)
         self.aliases = tuple(self.aliases)
-        self.sensitive = _sensitive(self.sensitive)
+        self.sensitive_parameters = _sensitive(self.sensitive_parameters)
 
 
 OF_TASKS = OwnOptions.__optional_keys__
@@ -294,7 +294,9 @@ def _sensitive(names: Any) -> frozenset[str] | bool:
     if isinstance(names, bool):
         return names
     if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
-        raise InvalidJob(f"sensitive is True or a tuple of names of arguments, as in ('card',), not {names!r}.")
+        raise InvalidJob(
+            f"sensitive_parameters is True or a tuple of names of arguments, as in ('card',), not {names!r}."
+        )
     return frozenset(names)
 
 

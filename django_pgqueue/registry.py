@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import inspect
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
@@ -88,6 +89,7 @@ class TaskDefinition(TaskRules):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.is_async = inspect.iscoroutinefunction(self.func)
+        self.sensitive_parameters = _together(self.sensitive_parameters, sensitive_variables(self.func))
         self.keys_by = self._keys_by(self.options)
         self.needs_control = self._needs_control()
 
@@ -149,6 +151,39 @@ class TaskDefinition(TaskRules):
 
     def _needs_control(self) -> bool:
         return self.options.needs_control or self.keys_by != keys.NONE
+
+
+DEBUG_DECORATORS = "django.views.decorators.debug"
+
+
+def sensitive_variables(func: Any) -> frozenset[str] | bool:
+    """Return the names that Django's ``@sensitive_variables`` was given on a function; True: all of its variables.
+
+    Django notes them with a plain function when that is called, and keeps those of a coroutine function by its place.
+    """
+    module = sys.modules.get(DEBUG_DECORATORS)  # not imported: no function is decorated
+    found: frozenset[str] | bool = frozenset()
+    while module and func is not None:
+        code, inner = getattr(func, "__code__", None), getattr(func, "__wrapped__", None)
+        if code is not None and func.__globals__ is vars(module) and code.co_name == "sensitive_variables_wrapper":
+            cells = dict(zip(code.co_freevars, func.__closure__ or (), strict=False))
+            found = _together(found, _names(cells["variables"].cell_contents if "variables" in cells else ()))
+        elif code is not None and inner is None and inspect.iscoroutinefunction(func):
+            place = hash(f"{inspect.getfile(func)}:{code.co_firstlineno}")
+            by_place: dict[int, Any] = vars(module).get("coroutine_functions_to_sensitive_variables", {})
+            found = _together(found, _names(by_place[place]) if place in by_place else frozenset())
+        func = inner
+    return found
+
+
+def _names(variables: Any) -> frozenset[str] | bool:
+    return frozenset(variables) if isinstance(variables, tuple) and variables else True
+
+
+def _together(*given: frozenset[str] | bool) -> frozenset[str] | bool:
+    return (
+        True if True in given else frozenset(name for names in given if not isinstance(names, bool) for name in names)
+    )
 
 
 def register(task: D) -> D:

@@ -225,8 +225,9 @@ def task(
         atomic: run the function in a transaction on the queue's database that also removes the job, so that both take
             effect exactly once. Not for ``async def``: Django has no async transactions.
         aliases: former names of the task.
-        sensitive: names of arguments, or of keys in them, whose values are left out of the admin, the log and the
-            history, besides those that ``PGQUEUE["SENSITIVE_PARAMETERS"]`` matches. True: all arguments.
+        sensitive_parameters: names of arguments, or of keys in them, whose values are left out of the admin, the log
+            and the history, besides those of Django's ``@sensitive_variables`` below ``@task`` and those that
+            ``PGQUEUE["SENSITIVE_PARAMETERS"]`` matches. True: all arguments.
         concurrency_by: computes the concurrency key of a job: a function of its arguments, which returns the key or
             None for none; or names of arguments, whose values make the key, shared by all tasks that compute it of the
             same names.

@@ -42,7 +42,7 @@ def test_type_checkers_know_each_option_of_task():
 def test_docstring_of_task_explains_each_option_of_the_task_itself():
     arguments, _, _ = inspect.getdoc(task).partition("Raises:")  # Python 3.13 takes the indentation out of __doc__
     explained = re.findall(r"^ {4}(\w+): ", arguments, re.MULTILINE)
-    assert set(explained) == OF_TASKS | {"name", "options"}
+    assert set(explained) == OF_TASKS | {"name", "takes_context", "options"}
 
 
 LAST = dt.datetime(9998, 12, 31, 23, tzinfo=dt.UTC)

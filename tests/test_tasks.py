@@ -113,7 +113,7 @@ def test_shapes_of_calls_that_are_remembered_have_a_bound():
 def test_call_shows_its_arguments_without_what_is_sensitive():
     assert repr(app.record.bind(label="x")) == "<Call tests.app.tasks.record(label='x')>"
     assert "hunter2" not in repr(app.log_in.bind("ann", "hunter2"))
-    assert "hunter2" not in repr(keyed(sensitive=True).bind("hunter2"))
+    assert "hunter2" not in repr(keyed(sensitive_parameters=True).bind("hunter2"))
 
 
 def anything(**names): ...

@@ -37,8 +37,8 @@ def _own_options(task: TaskDefinition) -> Iterator[tuple[str, Any]]:
         yield "discard_on", task.discard_on.kinds
     if task.atomic:
         yield "atomic", True
-    if task.sensitive:
-        yield "sensitive", task.sensitive
+    if task.sensitive_parameters:
+        yield "sensitive_parameters", task.sensitive_parameters
     for key in dataclasses.fields(task.keys_by):
         if not hasattr(task.options, key.name) and getattr(task.keys_by, key.name) is not getattr(keys.NONE, key.name):
             yield f"{key.name}_by", "computed"

@@ -36,7 +36,8 @@ Scrub = Callable[[str], str]
 
 def shown(task: AnyTask, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Return a job's arguments as people may see them; where the task is not known, all of it is sensitive."""
-    if task is None or task.sensitive is True or not (isinstance(args, list | tuple) and isinstance(kwargs, Mapping)):
+    are_arguments = isinstance(args, list | tuple) and isinstance(kwargs, Mapping)
+    if task is None or task.sensitive_parameters is True or not are_arguments:
         return _hidden(args), _hidden(kwargs)
     hides = _hides(task)
     try:
@@ -152,7 +153,7 @@ def in_errors(calls: Iterable[tuple[AnyTask, Any, Any]]) -> Iterator[None]:
 
 
 def _hides(task: TaskDefinition) -> IsSensitive:
-    declared = task.sensitive
+    declared = task.sensitive_parameters
     if isinstance(declared, bool):
         return lambda name: declared or is_sensitive_name(name)
     return lambda name: name in declared or is_sensitive_name(name)

@@ -155,7 +155,7 @@ async def enqueue_async(label: str) -> None:
     await note.aenqueue(label)
 
 
-@task(sensitive=("card",))
+@task(sensitive_parameters=("card",))
 def pay(card: str, amount: int) -> None:
     pass
 

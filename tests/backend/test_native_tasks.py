@@ -46,7 +46,7 @@ def test_options_above_task_are_those_of_the_native_task(own_registry):
         max_snoozes=4,
         atomic=True,
         aliases=["old.name"],
-        sensitive=["card"],
+        sensitive_parameters=["card"],
         timeout=60,
         lease=dt.timedelta(minutes=5),
         unique=lambda: "key",
@@ -59,7 +59,7 @@ def test_options_above_task_are_those_of_the_native_task(own_registry):
         native.backoff.function(1, None),
         native.max_snoozes,
         native.atomic,
-        native.sensitive,
+        native.sensitive_parameters,
         native.options.keep,
     ) == (9, 4, True, {"card"}, False)
     assert native.keys((), {}).unique == "old.name:key"
@@ -139,7 +139,7 @@ def test_wrong_option_of_a_single_task_is_named_with_its_place(own_registry, ali
         {"discard_on": "ValueError"},
         {"discard_on": [KeyboardInterrupt]},
         {"discard_on": 5},
-        {"sensitive": "card"},
+        {"sensitive_parameters": "card"},
         {"unique": ["no_argument"]},
         {"keep": "no"},
     ],

@@ -140,7 +140,7 @@ def test_sensitive_arguments_are_nowhere_in_the_event(queue, posted, registry_of
     async def apay(user, card, password, pin):
         pay(user, card, password, pin)
 
-    task = registry_of(pay if kind == "plain" else apay, sensitive=["card", "pin"], max_attempts=1)
+    task = registry_of(pay if kind == "plain" else apay, sensitive_parameters=["card", "pin"], max_attempts=1)
     task.enqueue("ann", CARD, password=SECRET, pin=12)
     attempt(queue)
     [event] = posted
@@ -172,7 +172,7 @@ def test_task_whose_arguments_are_all_sensitive_shows_no_variables(queue, posted
     def sign(text):
         raise ValueError("no ink")
 
-    registry_of(sign, sensitive=True, max_attempts=1).enqueue("dear diary")
+    registry_of(sign, sensitive_parameters=True, max_attempts=1).enqueue("dear diary")
     attempt(queue)
     [event] = posted
     assert "dear diary" not in json.dumps(event, default=str)

@@ -1,5 +1,6 @@
 """Sensitive arguments of a job are in its row and nowhere else."""
 
+import functools
 import json
 import logging
 from decimal import Decimal
@@ -7,6 +8,7 @@ from urllib.parse import quote_plus
 
 import pytest
 from django.test import Client
+from django.views.decorators.debug import sensitive_variables
 
 import tests.app.tasks as app
 from django_pgqueue import Snooze, enqueue, tasks
@@ -22,7 +24,7 @@ SECRET = "hunter2 & 'co' ä"
 
 
 def task_of(func, sensitive=()) -> tasks.Task:
-    return tasks.make(func, name="t", sensitive=sensitive)
+    return tasks.make(func, name="t", sensitive_parameters=sensitive)
 
 
 def pay(order, card, *rest, note="", **more): ...
@@ -68,11 +70,40 @@ def test_setting_says_which_names_are_sensitive(settings):
 @pytest.mark.parametrize("wrong", ["card", [1], [""], 5])
 def test_names_that_are_no_names_are_refused(wrong):
     with pytest.raises((InvalidJob, TypeError)):
-        tasks.task(name="t", sensitive=wrong)(log_in)
+        tasks.task(name="t", sensitive_parameters=wrong)(log_in)
+
+
+def test_sensitive_variables_of_django_are_redacted():
+    @sensitive_variables("pin", "card")
+    def plain(order, card, pin): ...
+
+    @sensitive_variables("card")
+    async def coroutine(order, card): ...
+
+    @sensitive_variables()
+    def everything(order): ...
+
+    @sensitive_variables()
+    async def aeverything(order): ...
+
+    @functools.cache
+    @sensitive_variables("card")
+    def below_another(order, card): ...
+
+    def undecorated(order): ...
+
+    assert task_of(plain).sensitive_parameters == {"pin", "card"}
+    assert task_of(plain, ["order"]).sensitive_parameters == {"pin", "card", "order"}
+    assert task_of(coroutine, ["order"]).sensitive_parameters == {"card", "order"}
+    assert task_of(below_another).sensitive_parameters == {"card"}
+    assert [task_of(one).sensitive_parameters for one in (everything, aeverything)] == [True, True]
+    assert task_of(plain, True).sensitive_parameters is True
+    assert task_of(undecorated).sensitive_parameters == set()
+    assert shown(task_of(plain), [1, 2], {"pin": 3}) == ([1, REDACTED], {"pin": REDACTED})
 
 
 def test_other_options_keep_what_a_task_has_declared():
-    assert task_of(pay, frozenset({"card"})).using(priority=5).sensitive == {"card"}
+    assert task_of(pay, frozenset({"card"})).using(priority=5).sensitive_parameters == {"card"}
 
 
 # In what is written down
@@ -156,7 +187,7 @@ def test_log_lines_do_not_have_the_values(caplog):
         return {"of": (password, object()), "token": Decimal(4711)}
 
     outcome_of(put_off, job('["hunter2"]'))
-    outcome_of(answer, job('["hunter2"]'), sensitive=True)
+    outcome_of(answer, job('["hunter2"]'), sensitive_parameters=True)
     outcome_of(lambda: {"token": Decimal(4711)})
     assert f"snoozes for 1 s: {REDACTED} is locked" in caplog.text
     assert f"result['token'] is the Decimal {REDACTED}" in caplog.text
