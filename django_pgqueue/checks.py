@@ -64,7 +64,7 @@ def check_schedules(**_: Any) -> Iterator[CheckMessage]:
         except InvalidArguments as error:
             yield Error(
                 f"The schedule {name!r} of {schedule.task.name} cannot be stored: {error}",
-                hint="Give args= and kwargs= of @periodic values that JSON knows, or set PGQUEUE['ENCODER'].",
+                hint="Give args= and kwargs= of @periodic values that JSON knows, or set PGQUEUE['JSON_ENCODER'].",
                 id="pgqueue.E005",
             )
 
@@ -259,10 +259,12 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
     yield from _wrong_around(values["AROUND"])
     yield from _wrong_queues(values["QUEUES"])
     try:
-        if isinstance(values["ENCODER"], str):
-            import_string(values["ENCODER"])
+        if isinstance(values["JSON_ENCODER"], str):
+            import_string(values["JSON_ENCODER"])
     except ImportError as error:
-        yield Error(f"PGQUEUE['ENCODER'] cannot be imported: {error}.", hint="Give a dotted path.", id="pgqueue.E002")
+        yield Error(
+            f"PGQUEUE['JSON_ENCODER'] cannot be imported: {error}.", hint="Give a dotted path.", id="pgqueue.E002"
+        )
 
 
 def _hint(setting: Setting[Any], value: Any) -> str | None:

@@ -1,8 +1,9 @@
 """Settings under ``PGQUEUE``, typed, each with its default and unit. Read when asked for, never at import."""
 
 import datetime as dt
+import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Generic, NoReturn, Self, TypedDict, TypeVar, overload
+from typing import Any, Final, Generic, Literal, NoReturn, Self, TypedDict, TypeVar, overload
 
 from django.conf import settings as django_settings
 from django.utils.module_loading import import_string
@@ -85,6 +86,34 @@ class QueueSettings(TypedDict, total=False):
     start_within: float | dt.timedelta | None  # seconds above 0 within which its jobs are to start
 
 
+class PgQueueSettings(TypedDict, total=False):
+    """``PGQUEUE``, for editors and type checkers: ``PGQUEUE: PgQueueSettings = {…}`` in the settings module."""
+
+    DATABASE: str
+    MAINTENANCE_DATABASE: str | None
+    LISTEN_DATABASE: str | None
+    LEASE_SECONDS: int
+    MAX_ATTEMPTS: int
+    QUEUES: Mapping[str, QueueSettings]
+    MAX_PAYLOAD_BYTES: int
+    JSON_ENCODER: str | type[json.JSONEncoder] | None
+    NOTIFY: bool
+    POLL_SECONDS: float
+    RETENTION_DAYS: int
+    DEAD_RETENTION_DAYS: int | None
+    STATS_DAYS: int
+    VACUUM_DEAD_ROWS: int
+    STATEMENT_TIMEOUT_SECONDS: int
+    IMMEDIATE: bool
+    IMMEDIATE_ERRORS: Literal["raise", "log"]
+    READ_TIMEOUT_SECONDS: float
+    METRICS_TOKEN: str | None
+    PREPARED_STATEMENTS: bool | None
+    AROUND: Sequence[str | Around]
+    TRACING: bool
+    SENSITIVE_PARAMETERS: Sequence[str]
+
+
 class Settings:
     """The settings, in the order of the reference."""
 
@@ -112,7 +141,7 @@ class Settings:
     max_payload_bytes = Setting(int, 1024 * 1024, bounds=(1, 256 * 1024 * 1024))
     """Largest size of a job's arguments as JSON, and of its result, in bytes."""
 
-    encoder: Setting[type | None] = Setting(_class_of, None)
+    json_encoder: Setting[type | None] = Setting(_class_of, None)
     """Dotted path of a ``json.JSONEncoder`` class for arguments and results. Default: plain JSON only."""
 
     notify = Setting(bool, True)
@@ -142,8 +171,8 @@ class Settings:
     immediate_errors = Setting(str, "raise", choices=("raise", "log"))
     """Handling of errors of jobs that run so: ``"raise"`` them where the transaction commits, or only ``"log"``."""
 
-    admin_timeout_seconds = Setting(float, 2.0, bounds=(0.01, 3600))
-    """Upper bound of any statement of a page of the admin, in seconds."""
+    read_timeout_seconds = Setting(float, 2.0, bounds=(0.01, 3600))
+    """Upper bound of any statement that reads for people, in seconds: of the admin, the commands and the metrics."""
 
     metrics_token: Setting[str | None] = Setting(_as_given, None)
     """The token with which a scraper reads the page of metrics without logging in. Default: no token does."""

@@ -72,7 +72,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 PGQUEUE = {
     "LEASE_SECONDS": int(os.environ.get("LEASE_SECONDS", "30")),
-    "ADMIN_TIMEOUT_SECONDS": 60,  # pages of a machine that is busy with other tests are not stopped
+    "READ_TIMEOUT_SECONDS": 60,  # pages of a machine that is busy with other tests are not stopped
     "LISTEN_DATABASE": "direct" if "direct" in DATABASES else None,
     **json.loads(os.environ.get("PGQUEUE", "{}")),
 }

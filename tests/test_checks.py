@@ -41,7 +41,7 @@ def test_good_settings_raise_nothing():
         ({"STATS_DAYS": 0}, "pgqueue.E002", "PGQUEUE['STATS_DAYS'] is 0"),
         ({"POLL_SECONDS": True}, "pgqueue.E002", "POLL_SECONDS"),
         ({"NOTIFY": "no"}, "pgqueue.E002", "PGQUEUE['NOTIFY'] is 'no'"),
-        ({"ENCODER": "no.such.Encoder"}, "pgqueue.E002", "cannot be imported"),
+        ({"JSON_ENCODER": "no.such.Encoder"}, "pgqueue.E002", "cannot be imported"),
         ({"AROUND": "shop.jobs.tenant"}, "pgqueue.E002", "PGQUEUE['AROUND'] is 'shop.jobs.tenant'"),
         ({"AROUND": [7]}, "pgqueue.E002", "PGQUEUE['AROUND'] is [7]"),
         ({"AROUND": [list, "shop.jobs.tenant"]}, "pgqueue.E002", "PGQUEUE['AROUND'] cannot be imported"),

@@ -1,16 +1,39 @@
 """Settings have defaults and types, and are read when they are asked for."""
 
 import json
+import os
 import pydoc
+import subprocess
+import sys
 
 import pytest
 from django.core.serializers.json import DjangoJSONEncoder
 
-from django_pgqueue.conf import DEFAULTS, Settings, conf
+from django_pgqueue.conf import DEFAULTS, PgQueueSettings, Settings, conf
+from tests.support.pages import ROOT
 
 
 def test_each_setting_is_an_attribute():
     assert [name for name in vars(Settings) if not name.startswith("_")] == [key.lower() for key in DEFAULTS]
+
+
+def test_each_setting_is_known_to_editors_and_type_checkers():
+    assert [*PgQueueSettings.__annotations__] == [*DEFAULTS]
+
+
+def test_type_of_the_settings_can_be_imported_by_their_module(tmp_path):
+    """Where Django's settings are not there yet."""
+    code = (
+        "from django_pgqueue.conf import PgQueueSettings\n"
+        "from django.conf import settings\n"
+        "assert not settings.configured\n"
+        'PGQUEUE: PgQueueSettings = {"RETENTION_DAYS": 3}\n'
+    )
+    (tmp_path / "chosen.py").write_text(code)
+    ask = "import django; from django.conf import settings; settings.PGQUEUE; print(settings.PGQUEUE['RETENTION_DAYS'])"
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "chosen", "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run([sys.executable, "-c", ask], env=environment, check=True, capture_output=True, text=True)
+    assert done.stdout == "3\n"
 
 
 @pytest.mark.parametrize("key", sorted(set(DEFAULTS) - {"MAINTENANCE_DATABASE", "LISTEN_DATABASE"}))
@@ -22,7 +45,7 @@ def test_setting_that_is_not_given_has_its_default(settings, key):
 
 def test_project_without_settings_has_all_defaults(settings):
     del settings.PGQUEUE
-    assert (conf.database, conf.lease_seconds, conf.encoder) == ("default", 30, None)
+    assert (conf.database, conf.lease_seconds, conf.json_encoder) == ("default", 30, None)
 
 
 def test_change_of_a_setting_counts_at_once(settings):
@@ -52,17 +75,17 @@ def test_what_is_around_runs_are_functions_or_their_paths(settings):
 
 def test_encoder_is_a_class_or_its_path(settings):
     for given in (DjangoJSONEncoder, "django.core.serializers.json.DjangoJSONEncoder"):
-        settings.PGQUEUE = {"ENCODER": given}
-        assert conf.encoder is DjangoJSONEncoder
-    settings.PGQUEUE = {"ENCODER": "json.JSONEncoder"}
-    assert conf.encoder is json.JSONEncoder
+        settings.PGQUEUE = {"JSON_ENCODER": given}
+        assert conf.json_encoder is DjangoJSONEncoder
+    settings.PGQUEUE = {"JSON_ENCODER": "json.JSONEncoder"}
+    assert conf.json_encoder is json.JSONEncoder
 
 
 @pytest.mark.parametrize(
     ("given", "name", "expected"),
     [
         ({"POLL_SECONDS": 2}, "poll_seconds", 2.0),
-        ({"ADMIN_TIMEOUT_SECONDS": 3}, "admin_timeout_seconds", 3.0),
+        ({"READ_TIMEOUT_SECONDS": 3}, "read_timeout_seconds", 3.0),
         ({"NOTIFY": 0}, "notify", False),
         ({"DEAD_RETENTION_DAYS": 5}, "dead_retention_days", 5),
         ({"PREPARED_STATEMENTS": False}, "prepared_statements", False),

@@ -58,13 +58,11 @@ def named(node: ast.Assign) -> str:
 
 
 def keys_of_settings(block: str) -> Iterator[str]:
-    """Yield the keys of ``PGQUEUE = {...}`` in a block."""
+    """Yield the keys of ``PGQUEUE = {...}`` in a block, annotated or not."""
     for node in ast.walk(ast.parse(block)):
-        if (
-            isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.Dict)
-            and ast.unparse(node.targets[0]) == "PGQUEUE"
-        ):
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, ast.Dict):
+            continue
+        if ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0]) == "PGQUEUE":
             yield from (key.value for key in node.value.keys if isinstance(key, ast.Constant))
 
 

@@ -1,6 +1,6 @@
 """Base of every admin of the queue: its pages and their addresses, who may see them, and how long they may take.
 
-No query of a page takes longer than ``ADMIN_TIMEOUT_SECONDS``, and being stopped is no error: a list or a page of
+No query of a page takes longer than ``READ_TIMEOUT_SECONDS``, and being stopped is no error: a list or a page of
 figures must never be what holds a snapshot of a busy database, nor what a worker waits behind.
 """
 
@@ -110,7 +110,7 @@ class QueueAdminBase(admin.ModelAdmin):  # type: ignore[type-arg]
         if not self.has_view_permission(request):
             raise PermissionDenied
         again = request.get_full_path() if request.method in READING else ""
-        seconds, back = conf.admin_timeout_seconds, self.address("changelist")
+        seconds, back = conf.read_timeout_seconds, self.address("changelist")
         page = self.page(request, "too_long", _("Stopped"), seconds=seconds, again=again, back=back)
         page.status_code = 503
         return page

@@ -80,7 +80,7 @@ class OverviewAdmin(ReadOnlyAdmin, QueueAdminBase):
             "level": found[0].level if found else "good" if is_counted else Level.WARNING,
             "findings": [_finding_row(finding, links) for finding in found],
             "is_counted": is_counted,
-            "seconds": conf.admin_timeout_seconds,
+            "seconds": conf.read_timeout_seconds,
             "tiles": _tiles(queues, workers, hour, day, links) if is_counted else [],
             **_rows(queues, alias, by_queue, links),
             "charts": [

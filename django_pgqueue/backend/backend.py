@@ -235,7 +235,9 @@ def _as_json(args: Sequence[Any], kwargs: Mapping[str, Any], *, what: str = "") 
         encode(args, what=what or "args")
         encode(kwargs, what=what or "kwargs")
         raise
-    checked = [call] if conf.encoder is None else [(args, kwargs), call]  # an encoder has made texts of keys by now
+    checked = (
+        [call] if conf.json_encoder is None else [(args, kwargs), call]
+    )  # an encoder has made texts of keys by now
     for positional, named in checked:
         check_keys(positional, what=what or "args")
         check_keys(named, what=what or "kwargs")

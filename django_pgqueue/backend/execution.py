@@ -148,11 +148,11 @@ class FrameworkRun:
 
 
 def normalized(value: Any) -> Any:
-    """Return a value in the types of JSON only, by ``PGQUEUE["ENCODER"]`` if need be; raise TypeError or ValueError."""
+    """Return a value in the types of JSON only, by ``JSON_ENCODER`` if need be; raise TypeError or ValueError."""
     try:
         return normalize_json(value)
     except (TypeError, ValueError):
-        if conf.encoder is None:
+        if conf.json_encoder is None:
             raise
         return json.loads(encode(value, what="value"))
 

@@ -61,7 +61,7 @@ def findings(
     """Return what is wrong, the worst first; nothing if all is well.
 
     Inside a transaction that is open, its limits of time hold. Otherwise no statement takes longer than
-    ``ADMIN_TIMEOUT_SECONDS``, nor waits for a lock for longer than 100 ms.
+    ``READ_TIMEOUT_SECONDS``, nor waits for a lock for longer than 100 ms.
 
     Args:
         queues: how they stand, where that is known already.

@@ -16,18 +16,18 @@ class TookTooLong(Exception):  # noqa: N818 - reads as what happened
 
 @contextlib.contextmanager
 def bounded(alias: str | None = None) -> Iterator[None]:
-    """Read inside, each statement for ``ADMIN_TIMEOUT_SECONDS`` at most and along an index where there is one.
+    """Read inside, each statement for ``READ_TIMEOUT_SECONDS`` at most and along an index where there is one.
 
     It is a transaction, or a savepoint, that is rolled back to end the settings: write nothing inside. Raises
     TookTooLong where a statement was stopped.
     """
     try:
-        with along_an_index(alias or conf.database, timeout_seconds=conf.admin_timeout_seconds):
+        with along_an_index(alias or conf.database, timeout_seconds=conf.read_timeout_seconds):
             yield
     except OperationalError as error:
         if isinstance(error.__cause__, QueryCanceled):
             raise TookTooLong(
-                f"Reading took longer than {conf.admin_timeout_seconds:g} s and was stopped. The server is busy, or "
-                "short of memory. Try again, or allow more: PGQUEUE['ADMIN_TIMEOUT_SECONDS']."
+                f"Reading took longer than {conf.read_timeout_seconds:g} s and was stopped. The server is busy, or "
+                "short of memory. Try again, or allow more: PGQUEUE['READ_TIMEOUT_SECONDS']."
             ) from error
         raise

@@ -175,7 +175,7 @@ _AS_ARRAYS = bytes.maketrans(b"{}", b"[]")  # so that one pass takes away one le
 
 
 def _dump(value: Any) -> str:
-    return json.dumps(value, cls=conf.encoder, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, cls=conf.json_encoder, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
 def _first_problem(value: Any, what: str) -> str | None:
@@ -216,9 +216,9 @@ def _text_problems(text: str, path: str) -> Iterator[str]:
 
 
 def _foreign_problems(value: Any, path: str) -> Iterator[str]:
-    if conf.encoder is not None:
+    if conf.json_encoder is not None:
         try:
-            encoded = json.loads(json.dumps(value, cls=conf.encoder))
+            encoded = json.loads(json.dumps(value, cls=conf.json_encoder))
         except (TypeError, ValueError):
             pass
         else:
@@ -234,12 +234,12 @@ def _remedy(value: Any) -> str:
             return remedy
     if _takes(DjangoJSONEncoder, value):
         return (
-            "pass its text, or set PGQUEUE['ENCODER'] to 'django.core.serializers.json.DjangoJSONEncoder'; "
+            "pass its text, or set PGQUEUE['JSON_ENCODER'] to 'django.core.serializers.json.DjangoJSONEncoder'; "
             "either way the task gets text"
         )
-    if conf.encoder is None:
-        return "pass its key or text, or set PGQUEUE['ENCODER'] to a json.JSONEncoder of yours that knows it"
-    return f"pass its key or text, or let PGQUEUE['ENCODER'], {conf.encoder.__name__}, return what JSON knows"
+    if conf.json_encoder is None:
+        return "pass its key or text, or set PGQUEUE['JSON_ENCODER'] to a json.JSONEncoder of yours that knows it"
+    return f"pass its key or text, or let PGQUEUE['JSON_ENCODER'], {conf.json_encoder.__name__}, return what JSON knows"
 
 
 def _takes(encoder: type[json.JSONEncoder], value: Any) -> bool:

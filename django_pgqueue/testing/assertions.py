@@ -130,7 +130,7 @@ def as_json(value: Any) -> Any:
             return [as_json(item) for item in value]
         case _:
             try:
-                return json.loads(json.dumps(value, cls=conf.encoder))
+                return json.loads(json.dumps(value, cls=conf.json_encoder))
             except (TypeError, ValueError, RecursionError):
                 return value
 

@@ -1,12 +1,12 @@
 """Override settings under ``PGQUEUE`` in tests, and keep those that are not named."""
 
 import difflib
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, Unpack
 
 from django.conf import settings
 from django.test.utils import TestContextDecorator, override_settings
 
-from django_pgqueue.conf import SETTINGS
+from django_pgqueue.conf import SETTINGS, PgQueueSettings
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ class override_pgqueue(TestContextDecorator):  # noqa: N801 - as override_settin
         TypeError: there is no such setting.
     """
 
-    def __init__(self, **changes: Any) -> None:
+    def __init__(self, **changes: Unpack[PgQueueSettings]) -> None:
         super().__init__()
         for key in changes.keys() - SETTINGS.keys():
             near = difflib.get_close_matches(key, SETTINGS, n=1)

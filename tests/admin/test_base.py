@@ -23,7 +23,7 @@ KINDS = ("startswith", "regex", "contains", "gt", "isnull", "password__startswit
 
 @pytest.fixture
 def patience(settings) -> None:
-    settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": 0.05}
+    settings.PGQUEUE = {**settings.PGQUEUE, "READ_TIMEOUT_SECONDS": 0.05}
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def setting(name: str) -> str:
 
 @pytest.mark.parametrize("is_inside", [False, True], ids=["outermost", "in a transaction"])
 def test_settings_end_with_it(transactional_db, settings, is_inside):
-    settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": 1.5}
+    settings.PGQUEUE = {**settings.PGQUEUE, "READ_TIMEOUT_SECONDS": 1.5}
     before = setting("statement_timeout"), setting("enable_seqscan")
     with transaction.atomic() if is_inside else contextlib.nullcontext():
         with bounded():
@@ -83,7 +83,7 @@ def test_page_that_takes_long_says_what_helps(admin_client, patience, locked, se
     assert response.status_code == 503
     assert "This took longer than 0.05 s and was stopped. Narrow the filter." in page
     assert f'<a href="{url.replace("&", "&amp;")}">Try again</a>' in page
-    settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": 60}
+    settings.PGQUEUE = {**settings.PGQUEUE, "READ_TIMEOUT_SECONDS": 60}
     assert admin_client.get(JOBS).status_code == 200
 
 
@@ -94,7 +94,7 @@ def test_queries_of_the_template_are_bounded_too(admin_client, patience, locked,
     url = f"{JOBS}{job.pk}/change/"
     with locked("pgqueue_workers"):
         assert admin_client.get(url).status_code == 503
-    settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": 60}
+    settings.PGQUEUE = {**settings.PGQUEUE, "READ_TIMEOUT_SECONDS": 60}
     assert "last heartbeat" in admin_client.get(url).content.decode()
 
 
@@ -122,9 +122,9 @@ def test_nothing_is_written_by_a_page_that_is_read(db):
 
 @pytest.mark.parametrize("value", [0, -1, "2", True, None, 3601])
 def test_time_limit_that_cannot_be_is_found_by_check(settings, value):
-    settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": value}
+    settings.PGQUEUE = {**settings.PGQUEUE, "READ_TIMEOUT_SECONDS": value}
     [error] = check_settings()
-    assert (error.id, error.msg) == ("pgqueue.E002", f"PGQUEUE['ADMIN_TIMEOUT_SECONDS'] is {value!r}.")
+    assert (error.id, error.msg) == ("pgqueue.E002", f"PGQUEUE['READ_TIMEOUT_SECONDS'] is {value!r}.")
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_pages_are_shown_where_time_zones_are_off(admin_client, settings, sql):
 
 @pytest.mark.django_db(transaction=True)
 def test_page_tells_what_it_can_while_counting_fails(viewer, settings, queue):
-    settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": 0.5}
+    settings.PGQUEUE = {**settings.PGQUEUE, "READ_TIMEOUT_SECONDS": 0.5}
     make("hourly", next_at=timezone.now() - dt.timedelta(hours=1))
 
     def page_that_tells_more():  # a machine that stands still for half a second keeps it from reading that too

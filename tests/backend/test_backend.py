@@ -105,13 +105,13 @@ def test_arguments_that_do_not_fit_are_refused_and_the_context_is_not_counted(db
 
 
 def test_declared_encoder_is_used_where_json_has_no_word(db, settings):
-    settings.PGQUEUE = settings.PGQUEUE | {"ENCODER": "django.core.serializers.json.DjangoJSONEncoder"}
+    settings.PGQUEUE = settings.PGQUEUE | {"JSON_ENCODER": "django.core.serializers.json.DjangoJSONEncoder"}
     result = app.echo.enqueue(dt.date(2026, 5, 1))
     assert (result.args, Job.objects.get().args) == (["2026-05-01"], ["2026-05-01"])
 
 
 def test_key_that_is_no_text_is_refused_beside_what_needs_the_encoder(db, settings):
-    settings.PGQUEUE = settings.PGQUEUE | {"ENCODER": "django.core.serializers.json.DjangoJSONEncoder"}
+    settings.PGQUEUE = settings.PGQUEUE | {"JSON_ENCODER": "django.core.serializers.json.DjangoJSONEncoder"}
     with pytest.raises(InvalidArguments, match=r"the key 1 of args\[0\] is of the type int"):
         app.echo.enqueue({1: dt.date(2026, 5, 1)})
 

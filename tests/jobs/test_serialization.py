@@ -34,7 +34,7 @@ class Plain(Enum):
         ([b"x"], r"args\[0\] is the bytes b'x'"),
         (
             [dt.date(2026, 1, 2)],
-            r"\[0\] is the date .*; pass its text, or set PGQUEUE\['ENCODER'\] to '.*Encoder'; either way the task ",
+            r"\[0\] is the date .*; pass its text, or set PGQUEUE\['JSON_ENCODER'\] to '.*Encoder'; either way the ",
         ),
         ([uuid.UUID(int=1)], r"args\[0\] is the UUID"),
         ([[Decimal(1)]], r"args\[0\]\[0\] is the Decimal"),
@@ -72,20 +72,22 @@ def test_value_that_only_looks_suspicious_is_stored(value, sql):
     ids=["model", "queryset", "manager", "path", "class", "enum", "object"],
 )
 def test_remedy_is_one_that_helps(settings, encoder, value, remedy):
-    settings.PGQUEUE = {"ENCODER": encoder}
+    settings.PGQUEUE = {"JSON_ENCODER": encoder}
     with pytest.raises(InvalidArguments, match=rf"; {remedy}") as caught:
         encode([value], what="args")
     assert "DjangoJSONEncoder'" not in str(caught.value)  # which takes none of them
 
 
 def test_encoder_that_is_set_is_named(settings):
-    settings.PGQUEUE = {"ENCODER": "django.core.serializers.json.DjangoJSONEncoder"}
-    with pytest.raises(InvalidArguments, match=r"let PGQUEUE\['ENCODER'\], DjangoJSONEncoder, return what JSON knows"):
+    settings.PGQUEUE = {"JSON_ENCODER": "django.core.serializers.json.DjangoJSONEncoder"}
+    with pytest.raises(
+        InvalidArguments, match=r"let PGQUEUE\['JSON_ENCODER'\], DjangoJSONEncoder, return what JSON knows"
+    ):
         encode([object()], what="args")
 
 
 def test_declared_encoder_makes_dates_storable(settings):
-    settings.PGQUEUE = {"ENCODER": "django.core.serializers.json.DjangoJSONEncoder"}
+    settings.PGQUEUE = {"JSON_ENCODER": "django.core.serializers.json.DjangoJSONEncoder"}
     assert encode([dt.date(2026, 1, 2)], what="args") == '["2026-01-02"]'
     with pytest.raises(InvalidArguments, match=r"args\[0\] is the set"):
         encode([{1}], what="args")

@@ -145,7 +145,7 @@ def test_tables_are_told_by_the_clock_of_the_database(start_worker, sql):
 def test_without_the_database_a_worker_tells_what_it_knows_itself(start_worker, proxy, way):
     app.noop.enqueue()
     scraped = Scraped(
-        start_worker, DATABASE_URL=proxy.url(), LEASE_SECONDS="3", PGQUEUE=json.dumps({"ADMIN_TIMEOUT_SECONDS": 1})
+        start_worker, DATABASE_URL=proxy.url(), LEASE_SECONDS="3", PGQUEUE=json.dumps({"READ_TIMEOUT_SECONDS": 1})
     )
     scrape_until(scraped, lambda sheet: attempts(sheet, app.noop, "succeeded") == 1 and sheet.of("pgqueue_up"))
     proxy.go_away() if way == "away" else proxy.stall()

@@ -57,7 +57,7 @@ class AssertEnqueuedTest(TestCase):
         helped.note.enqueue(("a", {1: [None]}))
         assert_enqueued(helped.note, args=(("a", {1: (None,)}),))
         assert_enqueued(args=(["a", {"1": [None]}],))
-        with override_settings(PGQUEUE={"ENCODER": "django.core.serializers.json.DjangoJSONEncoder"}):
+        with override_settings(PGQUEUE={"JSON_ENCODER": "django.core.serializers.json.DjangoJSONEncoder"}):
             helped.note.enqueue(dt.date(2030, 1, 1))
             assert_enqueued(helped.note, args=(dt.date(2030, 1, 1),))
             assert_enqueued(helped.note, args=("2030-01-01",))

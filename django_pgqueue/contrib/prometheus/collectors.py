@@ -57,7 +57,7 @@ FRESH_SECONDS = 1.0
 
 
 def read_queues(alias: str | None = None) -> list[QueueLine]:
-    """Read all queues; no statement takes longer than ``ADMIN_TIMEOUT_SECONDS`` or counts a big table to its end."""
+    """Read all queues; no statement takes longer than ``READ_TIMEOUT_SECONDS`` or counts a big table to its end."""
     alias = alias or conf.database
     with bounded(alias):
         return lines(alias)

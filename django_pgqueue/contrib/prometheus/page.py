@@ -71,7 +71,7 @@ def exposed(registry: CollectorRegistry, headers: Mapping[str, str]) -> tuple[by
 def _registry(alias: str) -> CollectorRegistry:
     """Return the registry of this process. A reading in another thread, which may hang, is not waited out."""
     registry = CollectorRegistry()
-    registry.register(QueueCollector(alias=alias, wait_seconds=conf.admin_timeout_seconds))
+    registry.register(QueueCollector(alias=alias, wait_seconds=conf.read_timeout_seconds))
     return registry
 
 
@@ -94,7 +94,7 @@ def page_of(figures: Callable[[], CommandMetrics]) -> Page:
     """Return the page of metrics of a command: its own figures, and those of the tables."""
     registry = CollectorRegistry()
     registry.register(WorkerCollector(figures))
-    registry.register(QueueCollector(shared=_apart(conf.database), wait_seconds=conf.admin_timeout_seconds))
+    registry.register(QueueCollector(shared=_apart(conf.database), wait_seconds=conf.read_timeout_seconds))
 
     def page(headers: Headers) -> Response:
         return Response(*exposed(registry, headers))
@@ -107,7 +107,7 @@ def _apart(alias: str) -> SharedReading:
 
     That is kept from one scrape to the next.
     """
-    database = QueueConnection(alias, "metrics", patience_seconds=2 * conf.admin_timeout_seconds)
+    database = QueueConnection(alias, "metrics", patience_seconds=2 * conf.read_timeout_seconds)
 
     def read() -> list[QueueLine]:
         database.lend()

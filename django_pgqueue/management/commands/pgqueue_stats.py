@@ -132,7 +132,7 @@ def repeat(
     while True:
         try:
             connection.ensure_connection()
-            with impatience(connection.connection, conf.admin_timeout_seconds + PATIENCE_SECONDS):
+            with impatience(connection.connection, conf.read_timeout_seconds + PATIENCE_SECONDS):
                 glance = look()
         except (DatabaseError, InterfaceError, TookTooLong) as error:
             connection.close()

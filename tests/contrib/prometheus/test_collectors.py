@@ -61,7 +61,7 @@ def test_registering_reads_no_table():
 
 @pytest.mark.django_db
 def test_look_is_stopped_in_time(settings, monkeypatch, sql):
-    settings.PGQUEUE = {"ADMIN_TIMEOUT_SECONDS": 0.05}
+    settings.PGQUEUE = {"READ_TIMEOUT_SECONDS": 0.05}
     monkeypatch.setattr(overview, "living_workers", lambda _: sql("SELECT pg_sleep(60)"))
     with pytest.raises(TookTooLong):
         read_queues()

@@ -121,7 +121,7 @@ def test_view_waits_for_no_other_request_that_hangs(monkeypatch):
         return parsed(view(RequestFactory().get(PATH, **bearing(TOKEN))).content.decode())
 
     monkeypatch.setattr(collectors, "read_queues", hang)
-    wanted = {"METRICS_TOKEN": TOKEN, "ADMIN_TIMEOUT_SECONDS": 0.1}
+    wanted = {"METRICS_TOKEN": TOKEN, "READ_TIMEOUT_SECONDS": 0.1}
     with override_settings(PGQUEUE=wanted), ThreadPoolExecutor(2) as pool:
         try:
             first = pool.submit(ask)

@@ -52,7 +52,7 @@ def test_colours_are_only_where_they_are_wanted(sql):
 
 
 def test_reading_that_takes_too_long_is_stopped_and_says_what_helps(settings, queue):
-    settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": 0.2}
+    settings.PGQUEUE = {**settings.PGQUEUE, "READ_TIMEOUT_SECONDS": 0.2}
     with queue.autocommit().transaction():
         queue.autocommit().execute("LOCK TABLE pgqueue_jobs IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(CommandError, match=r"took longer than 0\.2 s and was stopped"):
@@ -94,7 +94,7 @@ def test_each_new_reason_why_the_database_does_not_answer_is_told_once(told_by):
 
 
 def test_silent_server_is_given_up_and_asked_again(told_by, settings, queue):
-    settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": 0.2}
+    settings.PGQUEUE = {**settings.PGQUEUE, "READ_TIMEOUT_SECONDS": 0.2}
 
     def look():
         with connection.cursor() as cursor:

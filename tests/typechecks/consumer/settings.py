@@ -1,3 +1,8 @@
+from django_pgqueue.conf import PgQueueSettings
+
 INSTALLED_APPS = ["django.contrib.contenttypes", "django_pgqueue", "shop"]
 SECRET_KEY = "types only"
 USE_TZ = True
+PGQUEUE: PgQueueSettings = {"RETENTION_DAYS": 7, "IMMEDIATE_ERRORS": "log", "JSON_ENCODER": None}
+MISSPELT: PgQueueSettings = {"RETENTION_DAY": 7}  # type: ignore[typeddict-unknown-key]  # pyright: ignore[reportAssignmentType]
+WRONG_CHOICE: PgQueueSettings = {"IMMEDIATE_ERRORS": "ignore"}  # type: ignore[typeddict-item]  # pyright: ignore[reportAssignmentType]
