@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from django_pgqueue.exceptions import InvalidJob
+from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.validation import is_text
 
 UNNAMED = "a user"  # in the log, of one who is not named
@@ -20,8 +20,8 @@ By = str | HasUsername
 
 
 def name_of(by: Any) -> str:
-    """Return the name of the user; raise InvalidJob unless it is a text that PostgreSQL can store."""
+    """Return the name of the user; raise InvalidOption unless it is a text that PostgreSQL can store."""
     name = by if isinstance(by, str) else getattr(by, "get_username", lambda: by)()
     if not isinstance(name, str) or not is_text(name):
-        raise InvalidJob(f"by is a text without NUL or a user, not {by!r}.")
+        raise InvalidOption(f"by is a text without NUL or a user, not {by!r}.")
     return name

@@ -5,9 +5,8 @@
     PgQueueError
     ├── ConfigurationError     (ImproperlyConfigured)  settings, databases, declarations
     ├── TaskDoesNotExist            (LookupError)           a name no registered task answers to
-    ├── InvalidOption          (ValueError)            a value out of range, of what a running job calls or raises
-    ├── InvalidJob             (ValueError)            an option out of range
-    │   └── InvalidArguments   (TypeError)             arguments that do not fit, or are not JSON
+    ├── InvalidOption          (ValueError)            an option, or another value, that is out of range
+    ├── InvalidArguments       (TypeError, ValueError) arguments that do not fit, or are not JSON
     ├── InvalidSchedule        (ValueError)            a schedule that can never be due, or not as written
     ├── InvalidLimit           (ValueError)            a pause or a limit that cannot work
     ├── InvalidBulkAction      (ValueError)            what can never be done to many jobs
@@ -59,15 +58,14 @@ class TaskDoesNotExist(PgQueueError, LookupError):
     """No registered task has this name."""
 
 
-class InvalidJob(PgQueueError, ValueError):
-    """An option of a job is out of range or of the wrong type. Nothing was enqueued."""
-
-
 class InvalidOption(PgQueueError, ValueError):
-    """A delay, or another value that a running job gives, is out of range or of the wrong type. Nothing was changed."""
+    """An option of a task or a job, or a value that a job gives, is out of range or of the wrong type.
+
+    Nothing was enqueued or changed.
+    """
 
 
-class InvalidArguments(InvalidJob, TypeError):
+class InvalidArguments(PgQueueError, TypeError, ValueError):
     """The arguments do not fit the task's signature, or cannot be stored as JSON. Nothing was enqueued."""
 
 

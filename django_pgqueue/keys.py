@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, NamedTuple, Self, cast
 
-from django_pgqueue.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.exceptions import ConfigurationError, InvalidOption
 from django_pgqueue.states import LONGEST_KEY, OnConflict
 from django_pgqueue.validation import check_name, check_seconds, check_word, seconds_of
 
@@ -34,7 +34,7 @@ class _Rule:
         A mapping has the fields of the class, as a schedule stores them.
 
         Raises:
-            InvalidJob: it cannot be one.
+            InvalidOption: it cannot be one.
         """
         if given is None or given is False or isinstance(given, cls):
             return given or None
@@ -42,7 +42,7 @@ class _Rule:
             return cls._of_value(option, given)
         fields = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
         if unknown := sorted(map(str, given.keys() - fields)):
-            raise InvalidJob(f"{option} has no {', '.join(unknown)}; it has {', '.join(fields)}.")
+            raise InvalidOption(f"{option} has no {', '.join(unknown)}; it has {', '.join(fields)}.")
         return cls(**given)
 
     @classmethod
@@ -80,7 +80,7 @@ class Unique(_Rule):
             tasks that name the group share keys.
 
     Raises:
-        InvalidJob: a value is out of range or of the wrong type.
+        InvalidOption: a value is out of range or of the wrong type.
     """
 
     by: KeyBy | Literal[True] = True
@@ -98,7 +98,7 @@ class Unique(_Rule):
         if self.hold is not None:
             check_seconds("hold of unique", self.hold)
         if self.hold is not None and self.until == "start":
-            raise InvalidJob("hold keeps the key after success, until='start' gives it up before.")
+            raise InvalidOption("hold keeps the key after success, until='start' gives it up before.")
 
     @classmethod
     def _of_value(cls, option: str, given: Any) -> Self:  # noqa: ARG003 - it knows its option
@@ -123,7 +123,7 @@ def _checked_by(option: str, by: Any, more: str = "") -> By:
         return cast("Compute", by)
     names = (by,) if isinstance(by, str) else tuple(by) if isinstance(by, Iterable) else (by,)
     if wrong := [name for name in names if not isinstance(name, str) or not name]:
-        raise InvalidJob(f"{option} is {more}a function, or names of arguments, not {wrong[0]!r}.")
+        raise InvalidOption(f"{option} is {more}a function, or names of arguments, not {wrong[0]!r}.")
     return names
 
 
@@ -152,7 +152,7 @@ def no_key(*_args: Any, **_kwargs: Any) -> str | None:
 class KeysBy:
     """The functions that compute the keys of a task's jobs from their arguments; their results are checked.
 
-    Each raises InvalidJob where a key is not a text of 1 to 500 characters.
+    Each raises InvalidOption where a key is not a text of 1 to 500 characters.
     """
 
     unique: Compute = no_key

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from django_pgqueue.conf import conf
-from django_pgqueue.exceptions import InvalidJob
+from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.keys import Conflict, KeyBy, Unique, UniqueOption
 from django_pgqueue.retry_policy import DEFAULT_RULE, Backoff, BackoffRule, DiscardOn, Discards
 from django_pgqueue.states import (
@@ -85,7 +85,7 @@ class Options:
         database: alias to enqueue on. None: ``PGQUEUE["DATABASE"]``.
 
     Raises:
-        InvalidJob: a value is out of range or of the wrong type.
+        InvalidOption: a value is out of range or of the wrong type.
     """
 
     queue: str = "default"
@@ -118,7 +118,7 @@ class Options:
             check_seconds("keep, where it is not True or False,", self.keep)
         check_flag("concurrency_strict", self.concurrency_strict)
         if not isinstance(self.metadata, Mapping):
-            raise InvalidJob(f"metadata is a JSON object, not {self.metadata!r}.")
+            raise InvalidOption(f"metadata is a JSON object, not {self.metadata!r}.")
         _check_run_at("run_at", self.run_at)
         self._check_keys()
         self._check_expires()
@@ -139,7 +139,7 @@ class Options:
             check_seconds("expires", self.expires)
             seconds = seconds_of(self.expires)
             if isinstance(self.run_at, dt.datetime) and not _is_storable(self.run_at + dt.timedelta(seconds=seconds)):
-                raise InvalidJob(
+                raise InvalidOption(
                     f"expires is {seconds:g} seconds after run_at, which is later than the year {LATEST.year - 1}: "
                     f"{self.run_at!r}."
                 )
@@ -294,7 +294,7 @@ def _sensitive(names: Any) -> frozenset[str] | bool:
     if isinstance(names, bool):
         return names
     if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
-        raise InvalidJob(
+        raise InvalidOption(
             f"sensitive_parameters is True or a tuple of names of arguments, as in ('card',), not {names!r}."
         )
     return frozenset(names)
@@ -304,11 +304,11 @@ def _sensitive(names: Any) -> frozenset[str] | bool:
 
 
 def check_known(given: Iterable[str], *, of_tasks: Collection[str] = ()) -> None:
-    """Raise InvalidJob where an option is unknown; suggest the one that may be meant."""
+    """Raise InvalidOption where an option is unknown; suggest the one that may be meant."""
     allowed = {*OF_JOBS, *of_tasks} - (OF_CALLS if of_tasks else set())
     if unknown := sorted({*given} - allowed):
         meant = "; ".join(f"{name}{_meant(name, allowed)}" for name in unknown)
-        raise InvalidJob(f"There is no option {meant}. Options are: {', '.join(sorted(allowed))}.")
+        raise InvalidOption(f"There is no option {meant}. Options are: {', '.join(sorted(allowed))}.")
 
 
 def _meant(name: str, allowed: Collection[str]) -> str:
@@ -324,15 +324,17 @@ def _meant(name: str, allowed: Collection[str]) -> str:
 
 def _check_run_at(option: str, value: Any) -> None:
     if isinstance(value, dt.timedelta) and not EARLIEST_DELAY <= value <= LONGEST_DELAY:
-        raise InvalidJob(f"{option} is at most {LONGEST_DELAY.days} days from now, and one year ago, not {value!r}.")
+        raise InvalidOption(f"{option} is at most {LONGEST_DELAY.days} days from now, and one year ago, not {value!r}.")
     if value is None or isinstance(value, dt.timedelta):
         return
     if not isinstance(value, dt.datetime):
-        raise InvalidJob(f"{option} is a datetime or a timedelta, not {value!r}.")
+        raise InvalidOption(f"{option} is a datetime or a timedelta, not {value!r}.")
     if not _is_storable(value):
-        raise InvalidJob(f"{option} is between the years {NEVER.year} and {LATEST.year}, not {value!r}.")
+        raise InvalidOption(f"{option} is between the years {NEVER.year} and {LATEST.year}, not {value!r}.")
     if settings.configured and settings.USE_TZ and timezone.is_naive(value):
-        raise InvalidJob(f"{option} is naive ({value!r}) while USE_TZ is on. Use django.utils.timezone.make_aware().")
+        raise InvalidOption(
+            f"{option} is naive ({value!r}) while USE_TZ is on. Use django.utils.timezone.make_aware()."
+        )
 
 
 def _is_storable(value: dt.datetime) -> bool:

@@ -108,7 +108,7 @@ class TaskDefinition(TaskRules):
             options: any field of ``Options``.
 
         Raises:
-            InvalidJob: an option is unknown, out of range or of the wrong type.
+            InvalidOption: an option is unknown, out of range or of the wrong type.
         """
         check_known(options)
         changed = dataclasses.replace(self.options, **options)
@@ -117,7 +117,7 @@ class TaskDefinition(TaskRules):
         return self._with(options=changed, keys_by=self._keys_by(changed))
 
     def keys(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Keys:
-        """Return the keys of a job: those of the options, else computed ones; raise InvalidJob as ``KeysBy`` does."""
+        """Return the keys of a job: those of the options, or computed ones; raise InvalidOption as ``KeysBy`` does."""
         options, by = self.options, self.keys_by
         return Keys(
             unique=options.unique_key or by.unique(*args, **kwargs),

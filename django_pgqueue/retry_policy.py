@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from inspect import Parameter
 from typing import Any
 
-from django_pgqueue.exceptions import InvalidJob
+from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.validation import seconds_of
 
 OfAttempt = Callable[[int], float]  # number of the attempt that failed (from 1) -> seconds to wait (0 or more)
@@ -57,18 +57,18 @@ def exponential(base: float = 2, longest: float | dt.timedelta = 3600, jitter: f
         jitter: 0 to 1; the share of the wait by which it is shortened or lengthened at random.
 
     Raises:
-        InvalidJob: a value is out of range or of the wrong type.
+        InvalidOption: a value is out of range or of the wrong type.
     """
     seconds = seconds_of(longest)
     if not _is_number(base) or not 1 <= base <= HIGHEST_BASE:
-        raise InvalidJob(f"base of exponential() is a number from 1 to {HIGHEST_BASE}, not {base!r}.")
+        raise InvalidOption(f"base of exponential() is a number from 1 to {HIGHEST_BASE}, not {base!r}.")
     if not _is_number(seconds) or not 0 < seconds <= LONGEST_WAIT_SECONDS:
-        raise InvalidJob(
+        raise InvalidOption(
             f"longest of exponential() is a number of seconds above 0, or a timedelta, of ten years at most, not "
             f"{longest!r}."
         )
     if not _is_number(jitter) or not 0 <= jitter <= 1:
-        raise InvalidJob(f"jitter of exponential() is a number from 0 to 1, not {jitter!r}.")
+        raise InvalidOption(f"jitter of exponential() is a number from 0 to 1, not {jitter!r}.")
     return Exponential(base, float(seconds), jitter)
 
 
@@ -81,14 +81,14 @@ class BackoffRule:
 
     @classmethod
     def of(cls, given: Any) -> "BackoffRule":
-        """Make that of a function, a number of seconds or a timedelta; raise InvalidJob where it is none of them."""
+        """Make that of a function, a number of seconds or a timedelta; raise InvalidOption where it is none of them."""
         if isinstance(given, cls):
             return given
         if callable(given):
             return cls(_with_error(given), given.jitter if isinstance(given, Exponential) else JITTER)
         seconds = seconds_of(given)
         if not _is_number(seconds) or not 0 <= seconds < math.inf:
-            raise InvalidJob(f"backoff is a function, 0 or more seconds, or a timedelta, not {given!r}.")
+            raise InvalidOption(f"backoff is a function, 0 or more seconds, or a timedelta, not {given!r}.")
         return cls(lambda _attempt, _error: seconds)
 
     def seconds(self, attempt: int, error: BaseException) -> float:
@@ -118,7 +118,7 @@ def _takes_error(given: Callable[..., float]) -> bool:
     is_open = any(one.kind is Parameter.VAR_POSITIONAL for one in parameters)
     is_named = any(one.kind is Parameter.KEYWORD_ONLY and one.default is Parameter.empty for one in parameters)
     if needed > len(("attempt", "error")) or is_named or not (positional or is_open):
-        raise InvalidJob(f"backoff is a function of (attempt) or of (attempt, error), not {given!r}.")
+        raise InvalidOption(f"backoff is a function of (attempt) or of (attempt, error), not {given!r}.")
     second = positional[1:2]
     return any(one.default is Parameter.empty or one.name == "error" for one in second)
 
@@ -155,7 +155,7 @@ class Discards:
         is_one = isinstance(given, str) or inspect.isclass(given) or not isinstance(given, Iterable)
         kinds = (given,) if is_one else tuple(given)
         if not all(_is_kind(kind) for kind in kinds):
-            raise InvalidJob(
+            raise InvalidOption(
                 f"discard_on is a class of exceptions, its dotted path, or a tuple of them, not {given!r}."
             )
         return cls(kinds)
@@ -165,7 +165,7 @@ class Discards:
 
     @functools.cached_property
     def classes(self) -> tuple[type[Exception], ...]:
-        """The classes themselves. Raises InvalidJob where a dotted path leads to none."""
+        """The classes themselves. Raises InvalidOption where a dotted path leads to none."""
         return tuple(_imported(kind) if isinstance(kind, str) else kind for kind in self.kinds)
 
 
@@ -177,7 +177,7 @@ def _imported(path: str) -> type[Exception]:
     try:
         kind = pkgutil.resolve_name(path)
     except (Exception, SystemExit) as error:  # a module may raise anything, and leave
-        raise InvalidJob(f"discard_on names {path!r}, which cannot be imported: {error}") from error
+        raise InvalidOption(f"discard_on names {path!r}, which cannot be imported: {error}") from error
     if not inspect.isclass(kind) or not issubclass(kind, Exception):
-        raise InvalidJob(f"discard_on names {path!r}, which is no class of exceptions.")
+        raise InvalidOption(f"discard_on names {path!r}, which is no class of exceptions.")
     return kind

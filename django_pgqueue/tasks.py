@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NoReturn, 
 from django.db import transaction
 
 from django_pgqueue import registry
-from django_pgqueue.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.exceptions import ConfigurationError, InvalidOption
 from django_pgqueue.instrumentation import run_if_immediate
 from django_pgqueue.jobs.context import JobContext, current_job
 from django_pgqueue.jobs.enqueue import arguments_of, check_arguments, insert_calls, insert_many, insert_one
@@ -237,7 +237,7 @@ def task(
 
     Raises:
         ConfigurationError: the function is nested, a lambda or a method, the name is taken, or the options contradict.
-        InvalidJob: an option is unknown, out of range or of the wrong type.
+        InvalidOption: an option is unknown, out of range or of the wrong type.
     """
 
     def declare(func: Callable[P, R]) -> Task[P, R]:
@@ -342,13 +342,13 @@ def enqueue_many(calls: Iterable[Call[R]], /) -> list[JobHandle[R]]:
         Their handles, in the order of ``calls``. Of a call that met its conflicting job, the handle of that one.
 
     Raises:
-        InvalidJob: one is no call, or their tasks put jobs on several databases.
+        InvalidOption: one is no call, or their tasks put jobs on several databases.
         As ``enqueue``; the message of InvalidArguments names the position of the call.
     """
     chosen = list(calls)
     for position, call in enumerate(chosen):
         if not isinstance(call, Call):
-            raise InvalidJob(
+            raise InvalidOption(
                 f"calls[{position}] is of the type {type(call).__name__}. Each call is made by bind(), as in "
                 "[send.bind(1), send.bind(2)]; many of one task are enqueued by send.enqueue_many([(1,), (2,)])."
             )

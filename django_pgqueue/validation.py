@@ -3,17 +3,17 @@
 import datetime as dt
 from typing import Any
 
-from django_pgqueue.exceptions import InvalidJob
+from django_pgqueue.exceptions import InvalidOption
 
 LONGEST_TIMEOUT_SECONDS = 365 * 24 * 3600
 
 
 def check_name(option: str, value: Any, longest: int) -> None:
-    """Raise InvalidJob unless ``value`` is a text of 1 to ``longest`` characters that PostgreSQL can store."""
+    """Raise InvalidOption unless ``value`` is a text of 1 to ``longest`` characters that PostgreSQL can store."""
     if not isinstance(value, str) or not 1 <= len(value) <= longest or "\0" in value:
-        raise InvalidJob(f"{option} is a name of 1 to {longest} characters, not {value!r}.")
+        raise InvalidOption(f"{option} is a name of 1 to {longest} characters, not {value!r}.")
     if not is_text(value):
-        raise InvalidJob(f"{option} contains a lone surrogate, which is not text: {value!r}.")
+        raise InvalidOption(f"{option} contains a lone surrogate, which is not text: {value!r}.")
 
 
 def is_text(value: str) -> bool:
@@ -26,28 +26,30 @@ def is_text(value: str) -> bool:
 
 
 def check_word(option: str, value: Any, words: tuple[str, ...]) -> None:
-    """Raise InvalidJob unless ``value`` is one of these words."""
+    """Raise InvalidOption unless ``value`` is one of these words."""
     if value not in words:
-        raise InvalidJob(f"{option} is one of {', '.join(map(repr, map(str, words)))}, not {value!r}.")
+        raise InvalidOption(f"{option} is one of {', '.join(map(repr, map(str, words)))}, not {value!r}.")
 
 
 def check_flag(option: str, value: Any) -> None:
-    """Raise InvalidJob unless ``value`` is True or False."""
+    """Raise InvalidOption unless ``value`` is True or False."""
     if not isinstance(value, bool):
-        raise InvalidJob(f"{option} is True or False, not {value!r}.")
+        raise InvalidOption(f"{option} is True or False, not {value!r}.")
 
 
 def check_whole(option: str, value: Any, lowest: int, highest: int) -> None:
-    """Raise InvalidJob unless ``value`` is a whole number within these bounds, both included."""
+    """Raise InvalidOption unless ``value`` is a whole number within these bounds, both included."""
     if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-        raise InvalidJob(f"{option} is a whole number from {lowest} to {highest}, not {value!r}.")
+        raise InvalidOption(f"{option} is a whole number from {lowest} to {highest}, not {value!r}.")
 
 
 def check_seconds(option: str, value: Any) -> None:
-    """Raise InvalidJob unless ``value`` is a duration above 0, of a year at most: seconds or a timedelta."""
+    """Raise InvalidOption unless ``value`` is a duration above 0, of a year at most: seconds or a timedelta."""
     seconds = seconds_of(value)
     if isinstance(value, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST_TIMEOUT_SECONDS:
-        raise InvalidJob(f"{option} is a number of seconds above 0, or a timedelta, of a year at most, not {value!r}.")
+        raise InvalidOption(
+            f"{option} is a number of seconds above 0, or a timedelta, of a year at most, not {value!r}."
+        )
 
 
 def seconds_of(value: Any) -> Any:

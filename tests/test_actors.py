@@ -8,7 +8,7 @@ from django.contrib.auth.models import AnonymousUser, User
 import tests.app.tasks as app
 from django_pgqueue import jobs, queues, schedules, workers
 from django_pgqueue.actors import name_of
-from django_pgqueue.exceptions import InvalidJob
+from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.insights.overview import pause_of
 from django_pgqueue.models import Queue
 from tests.support.stories import steps, told
@@ -25,7 +25,7 @@ def test_name_is_that_of_a_text_or_of_a_user(by, name):
 
 @pytest.mark.parametrize("by", [None, 7, b"ann", "a\0b", "\ud800"])
 def test_what_is_no_name_is_refused(by):
-    with pytest.raises(InvalidJob, match="by is a text without NUL or a user, not"):
+    with pytest.raises(InvalidOption, match="by is a text without NUL or a user, not"):
         name_of(by)
 
 

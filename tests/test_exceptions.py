@@ -30,15 +30,15 @@ OWN = {
 }
 
 
-def drawn() -> dict[str, tuple[str | None, str | None]]:
-    """Return what the tree in the docstring says of each class: the one above it, and that of Python or Django."""
-    found: dict[str, tuple[str | None, str | None]] = {}
+def drawn() -> dict[str, tuple[str | None, list[str]]]:
+    """Return what the tree in the docstring says of each class: the one above it, and those of Python or Django."""
+    found: dict[str, tuple[str | None, list[str]]] = {}
     above: dict[int, str] = {}
     for line in exceptions.__doc__.splitlines():
-        match = re.match(r"    (?P<branch>[│├└─ ]*)(?P<name>[A-Z]\w+)(?: +\((?P<other>\w+)\))?", line)
+        match = re.match(r"    (?P<branch>[│├└─ ]*)(?P<name>[A-Z]\w+)(?: +\((?P<others>[\w, ]+)\))?", line)
         if match:
             depth = len(match["branch"]) // 4
-            found[match["name"]] = (above[depth - 1] if depth else None, match["other"])
+            found[match["name"]] = (above[depth - 1] if depth else None, (match["others"] or "").split(", "))
             above[depth] = match["name"]
     return found
 
@@ -49,9 +49,9 @@ def test_tree_has_every_class():
 
 @pytest.mark.parametrize("name", sorted(OWN))
 def test_class_is_of_the_kinds_that_the_tree_says(name):
-    above, other = drawn()[name]
+    above, others = drawn()[name]
     bases = [base.__name__ for base in OWN[name].__bases__]
-    assert bases == ([base for base in (above, other) if base] or ["Exception"])
+    assert bases == ([base for base in (above, *others) if base] or ["Exception"])
     assert issubclass(OWN[name], PgQueueError | JobControl | JobInterrupted)
 
 

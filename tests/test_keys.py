@@ -8,7 +8,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import Unique
-from django_pgqueue.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.exceptions import ConfigurationError, InvalidOption
 from django_pgqueue.models import Job
 from tests.support.keyed import keyed
 
@@ -139,14 +139,14 @@ def test_call_may_have_another_rule_or_none():
     ids=str,
 )
 def test_unique_checks_itself(given, message):
-    with pytest.raises(InvalidJob, match=message):
+    with pytest.raises(InvalidOption, match=message):
         Unique(**given)
-    with pytest.raises(InvalidJob, match=message):
+    with pytest.raises(InvalidOption, match=message):
         app.noop.using(unique=given)
 
 
 def test_unique_of_a_mapping_names_what_it_has_not():
-    with pytest.raises(InvalidJob, match="unique has no scope; it has by, until, hold, on_conflict, group"):
+    with pytest.raises(InvalidOption, match="unique has no scope; it has by, until, hold, on_conflict, group"):
         app.noop.using(unique={"scope": "x"})
 
 
@@ -166,5 +166,5 @@ def test_unique_comes_back_from_json(unique):
 
 @pytest.mark.parametrize("option", ["unique_key", "on_conflict"])
 def test_options_of_calls_are_refused_in_a_declaration(option):
-    with pytest.raises(InvalidJob, match=rf"no option {option}: it belongs to calls, using\({option}=…\)"):
+    with pytest.raises(InvalidOption, match=rf"no option {option}: it belongs to calls, using\({option}=…\)"):
         keyed(**{option: "keep"})

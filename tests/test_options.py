@@ -9,7 +9,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import TaskOptions, task
-from django_pgqueue.exceptions import InvalidJob
+from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.options import (
     OF_CALLS,
     OF_JOBS,
@@ -94,7 +94,7 @@ AFTER_LAST = LAST.replace(tzinfo=dt.timezone(dt.timedelta(hours=-2)))
     ids=str,
 )
 def test_wrong_option_is_named_with_its_bounds(options, message):
-    with pytest.raises(InvalidJob, match=message):
+    with pytest.raises(InvalidOption, match=message):
         app.noop.using(**options)
 
 
@@ -113,7 +113,7 @@ def test_lease_and_attempts_come_from_the_settings_when_not_given(settings):
 @pytest.mark.parametrize("key", ["", "x" * 501, 7, "a\0b", "\ud800"])
 @pytest.mark.parametrize("option", ["unique_key", "concurrency_key", "fair_key"])
 def test_keys_that_cannot_be_stored_are_refused(option, key):
-    with pytest.raises(InvalidJob, match=option):
+    with pytest.raises(InvalidOption, match=option):
         app.noop.using(**{option: key})
 
 
@@ -129,5 +129,5 @@ def test_keys_that_cannot_be_stored_are_refused(option, key):
     ],
 )
 def test_options_out_of_range_are_refused(options):
-    with pytest.raises(InvalidJob, match=next(iter(options))):
+    with pytest.raises(InvalidOption, match=next(iter(options))):
         app.noop.using(**options)

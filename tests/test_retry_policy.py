@@ -7,7 +7,7 @@ import re
 import pytest
 from django.core.exceptions import ObjectDoesNotExist
 
-from django_pgqueue.exceptions import InvalidJob
+from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.retry_policy import (
     DEFAULT_BACKOFF,
     BackoffRule,
@@ -59,7 +59,7 @@ def test_jitter_of_a_growing_delay_is_its_own(jitter, least, most):
     ids=str,
 )
 def test_growing_delay_that_cannot_be_is_refused_where_it_is_named(given, message):
-    with pytest.raises(InvalidJob, match=re.escape(message)):
+    with pytest.raises(InvalidOption, match=re.escape(message)):
         exponential(**given)
 
 
@@ -119,14 +119,14 @@ def test_backoff_is_a_time_or_a_function_of_the_attempt_and_perhaps_the_error(gi
 )
 def test_function_that_cannot_be_called_with_an_attempt_is_no_backoff(given):
     with pytest.raises(
-        InvalidJob, match=r"backoff is a function of \(attempt\) or of \(attempt, error\), not <function"
+        InvalidOption, match=r"backoff is a function of \(attempt\) or of \(attempt, error\), not <function"
     ):
         BackoffRule.of(given)
 
 
 @pytest.mark.parametrize("given", [-1, float("inf"), float("nan"), "5", True, None, dt.timedelta(seconds=-1)], ids=str)
 def test_what_is_no_time_is_no_backoff(given):
-    with pytest.raises(InvalidJob, match="backoff is a function, 0 or more seconds, or a timedelta, not "):
+    with pytest.raises(InvalidOption, match="backoff is a function, 0 or more seconds, or a timedelta, not "):
         BackoffRule.of(given)
 
 
@@ -176,7 +176,7 @@ def test_nothing_is_discarded_where_nothing_is_named():
     "given", ["ValueError", ValueError("x"), 5, None, [KeyboardInterrupt], int, ["builtins.KeyError", 5]], ids=str
 )
 def test_what_is_no_class_of_exceptions_is_refused_where_it_is_named(given):
-    with pytest.raises(InvalidJob, match="discard_on is a class of exceptions, its dotted path, or a tuple of them"):
+    with pytest.raises(InvalidOption, match="discard_on is a class of exceptions, its dotted path, or a tuple of them"):
         Discards.of(given)
 
 
@@ -191,5 +191,5 @@ def test_what_is_no_class_of_exceptions_is_refused_where_it_is_named(given):
 )
 def test_path_is_followed_when_an_exception_is_compared(path, message):
     discards = Discards.of(path)
-    with pytest.raises(InvalidJob, match=message):
+    with pytest.raises(InvalidOption, match=message):
         discards.has(ValueError())

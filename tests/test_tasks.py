@@ -7,7 +7,7 @@ from django.template import Context, Template
 
 import tests.app.tasks as app
 from django_pgqueue import Task, task, tasks
-from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidJob, NoCurrentJob
+from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidOption, NoCurrentJob
 from django_pgqueue.jobs.serialization import MOST_SHAPES
 from django_pgqueue.models import Job
 from django_pgqueue.testing import as_job
@@ -40,7 +40,7 @@ def test_using_makes_another_task_and_leaves_the_first():
     ids=str,
 )
 def test_decorator_names_all_its_options_and_the_one_that_is_meant(options, message):
-    with pytest.raises(InvalidJob, match=message) as caught:
+    with pytest.raises(InvalidOption, match=message) as caught:
         task(**options)(at_the_top)
     for name in (*tasks.OF_TASKS, "name", "queue"):
         assert f" {name}," in str(caught.value) or f" {name}." in str(caught.value)
@@ -148,13 +148,13 @@ def test_function_in_a_class_that_takes_no_object_may_be_a_task(registry_of):
 def test_backoff_may_be_a_number_or_a_function():
     assert app.fail.backoff.function(1, None) == 0
     assert [app.noop.backoff.function(attempt, None) for attempt in (1, 2, 3, 40)] == [2, 4, 8, 3600]
-    with pytest.raises(InvalidJob, match="backoff is a function, 0 or more seconds, or a timedelta, not -1"):
+    with pytest.raises(InvalidOption, match="backoff is a function, 0 or more seconds, or a timedelta, not -1"):
         task(backoff=-1)(app.noop.func)
 
 
 @pytest.mark.parametrize("given", [0, 32768, 1.5, True, "3"], ids=str)
 def test_bound_on_snoozes_is_a_whole_number(given):
-    with pytest.raises(InvalidJob, match="max_snoozes is a whole number from 1 to 32767, not "):
+    with pytest.raises(InvalidOption, match="max_snoozes is a whole number from 1 to 32767, not "):
         task(max_snoozes=given)(app.noop.func)
 
 

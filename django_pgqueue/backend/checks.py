@@ -13,7 +13,7 @@ from django_pgqueue import registry
 from django_pgqueue.backend.native_tasks import BACKEND_OPTIONS, TASK_MODULES, check_names, check_options
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import postgresql
-from django_pgqueue.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.exceptions import ConfigurationError, InvalidOption
 from django_pgqueue.framework import Task
 from django_pgqueue.states import LONGEST_QUEUE
 from django_pgqueue.validation import check_name
@@ -51,7 +51,7 @@ def _wrong_options(place: str, options: Mapping[str, Any]) -> Iterator[CheckMess
     for key in sorted((set(options) & BACKEND_OPTIONS) - {TASK_MODULES, "tasks"}):
         try:
             check_options({key: options[key]})
-        except (InvalidJob, TypeError) as error:
+        except (InvalidOption, TypeError) as error:
             yield Error(f"{place}[{key!r}] is {options[key]!r}.", hint=str(error), id="pgqueue.E007")
 
 
@@ -74,7 +74,7 @@ def _wrong_tasks(place: str, given: Any) -> Iterator[CheckMessage]:
         try:
             check_names(options)
             check_options(options)
-        except (InvalidJob, TypeError) as error:
+        except (InvalidOption, TypeError) as error:
             yield Error(f"{place}[{name!r}] is {options!r}.", hint=str(error), id="pgqueue.E007")
         if problem := _problem_of_path(name):
             what, hint = problem
@@ -110,7 +110,7 @@ def _wrong_queues(place: str, queues: Any) -> Iterator[CheckMessage]:
     for queue in queues:
         try:
             check_name("A queue", queue, LONGEST_QUEUE)
-        except InvalidJob as error:
+        except InvalidOption as error:
             yield Error(f"{place} has {queue!r}.", hint=str(error), id="pgqueue.E008")
 
 

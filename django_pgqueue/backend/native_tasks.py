@@ -11,7 +11,7 @@ from asgiref.sync import sync_to_async
 from django_pgqueue import tasks
 from django_pgqueue.backend.execution import adapter_of
 from django_pgqueue.backport import of_both
-from django_pgqueue.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidOption
 from django_pgqueue.framework import AnyTask, InvalidTask, InvalidTaskBackend, Task, TaskResultMismatch
 from django_pgqueue.keys import Conflict, Unique, UniqueOption
 from django_pgqueue.options import OF_CALLS, OF_TASKS, OwnOptionsOrNone
@@ -198,14 +198,14 @@ def _mapping(given: Any) -> Mapping[str, Any]:
     return given if isinstance(given, Mapping) else {}  # another shape is told by a system check
 
 
-def check_names(given: Mapping[str, Any], kind: type[Exception] = InvalidJob) -> None:
+def check_names(given: Mapping[str, Any], kind: type[Exception] = InvalidOption) -> None:
     """Raise an exception unless each key is an option of a task or of its jobs."""
     if unknown := sorted(set(given) - ANY_OPTION):
         raise kind(f"There is no option {', '.join(unknown)}. Options are: {', '.join(sorted(ANY_OPTION))}.")
 
 
 def check_options(given: Mapping[str, Any]) -> None:
-    """Raise InvalidJob where a value cannot be that of an option; which keys there are is not known before the task."""
+    """Raise InvalidOption where a value cannot be one of an option; its task knows which keys there are."""
     Unique.of("unique", given.get("unique"))
     known = {name: value for name, value in given.items() if not name.endswith("_by") and name != "unique"}
     made = tasks.make(lambda: None, name="any", **known)
@@ -217,5 +217,5 @@ def in_words_of_the_framework(place: str = "") -> Iterator[None]:
     """Raise InvalidTask where a task cannot be as it is declared, or as this place in the settings has it."""
     try:
         yield
-    except (InvalidJob, ConfigurationError) as error:
+    except (InvalidOption, InvalidArguments, ConfigurationError) as error:
         raise of_both(InvalidTask(f"{place}: {error}" if place else str(error))) from error

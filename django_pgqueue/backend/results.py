@@ -55,7 +55,7 @@ class PgQueueTaskResult(AnyTaskResult):
             TimeoutError: it has not ended by then. It goes on.
             JobDied: it has FAILED; this has its errors.
             JobNotCommitted: it was enqueued in the transaction that the caller is in.
-            InvalidJob: the timeout is not above 0.
+            InvalidOption: the timeout is not above 0.
             JobDoesNotExist, ResultNotKept: it has succeeded, and its result is not kept.
         """
         try:

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import CommandError, OutputWrapper
 from django.db import Error
 
-from django_pgqueue.exceptions import InvalidJob
+from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.insights.formatting import Row, plain, rows_of, table
 from django_pgqueue.jobs.actions import ACTIONS, Action, ActionResult, Ids
 from django_pgqueue.jobs.bulk_actions import BulkActionResult, in_slices
@@ -114,7 +114,7 @@ class SelectedJobs:
             with self._patient():
                 for _ in in_slices(self.slices(), self._act, tally=self.tally, database=self.database):
                     pass
-        except InvalidJob as error:
+        except InvalidOption as error:
             raise CommandError(str(error)) from error
         except Error as error:
             raise CommandError(f"{str(error).strip()}\nFinished slices stay. {self.done()}") from error

@@ -16,7 +16,7 @@ from django_pgqueue.db.connections import CallerConnection, QueueConnection
 from django_pgqueue.db.errors import is_locked
 from django_pgqueue.db.notify import notify_limits
 from django_pgqueue.db.queries import statement
-from django_pgqueue.exceptions import InvalidJob, InvalidLimit
+from django_pgqueue.exceptions import InvalidLimit, InvalidOption
 from django_pgqueue.flow.queue_limits import Limits, checked_name, write_limits
 from django_pgqueue.states import LONGEST_QUEUE
 from django_pgqueue.validation import check_name, check_seconds, seconds_of
@@ -48,7 +48,7 @@ class DeclaredQueue(NamedTuple):
             check_name("The name of a queue", name, LONGEST_QUEUE)
             if seconds is not None:
                 check_seconds("start_within", seconds)
-        except InvalidJob as error:
+        except InvalidOption as error:
             raise InvalidLimit(str(error)) from error
         limits = Limits.checked(options.get("max_running"), options.get("rate"), options.get("burst"))
         return cls(limits, None if seconds is None else float(seconds_of(seconds)))

@@ -15,7 +15,7 @@ from django_pgqueue.actors import UNNAMED, By, name_of
 from django_pgqueue.db.connections import CallerConnection, Database, PendingResult, QueueConnection, Row
 from django_pgqueue.db.notify import notify_limits
 from django_pgqueue.db.queries import statement
-from django_pgqueue.exceptions import InvalidJob, InvalidLimit
+from django_pgqueue.exceptions import InvalidLimit, InvalidOption
 from django_pgqueue.rates import MOST, Rate, rate_of
 from django_pgqueue.states import LONGEST_DELAY, LONGEST_QUEUE
 from django_pgqueue.stored_values import aware
@@ -264,14 +264,14 @@ def send_limits(database: QueueConnection) -> PendingLimits:
 def _check_name(name: Any) -> None:
     try:
         check_name("The name of a queue", name, LONGEST_QUEUE)
-    except InvalidJob as error:
+    except InvalidOption as error:
         raise InvalidLimit(str(error)) from error
 
 
 def checked_name(by: By) -> str:
     try:
         return name_of(by)
-    except InvalidJob as error:
+    except InvalidOption as error:
         raise InvalidLimit(str(error)) from error
 
 

@@ -91,7 +91,7 @@ def move(ids: Iterable[int], *, queue: str, by: By = "", database: Where = None)
         The ids moved. Missing are those that run, are gone, or that another transaction has locked.
 
     Raises:
-        InvalidJob: that is no name of a queue.
+        InvalidOption: that is no name of a queue.
     """
     name = Options(queue=queue).queue
     return _reassign(JobChange.MOVED.label.format(queue=repr(name)), ids, by, database, queue=name)
@@ -110,7 +110,7 @@ def set_priority(ids: Iterable[int], *, priority: int, by: By = "", database: Wh
         The ids changed. Missing are those that run, are gone, or that another transaction has locked.
 
     Raises:
-        InvalidJob: the priority is out of range.
+        InvalidOption: the priority is out of range.
     """
     wanted = Options(priority=priority).priority
     return _reassign(JobChange.PRIORITIZED.label.format(priority=wanted), ids, by, database, priority=wanted)
@@ -280,7 +280,7 @@ class Action:
         """Do it to jobs in the transaction that is open, and find out why some were skipped.
 
         Live jobs that were chosen by ``statuses``, if any, are skipped where they have none of them any more. Raises
-        InvalidJob if a param is missing or cannot be.
+        InvalidOption if a param is missing or cannot be.
         """
         chosen = lock_with_status(ids, statuses, database=where) if statuses else ids
         done, known = self.act(chosen, by=by, database=where, **self._needed(params))
@@ -307,7 +307,7 @@ class Action:
         return SkipReason.CHANGING
 
     def check(self, params: Params) -> None:
-        """Raise InvalidJob if what the action needs is missing or cannot be."""
+        """Raise InvalidOption if what the action needs is missing or cannot be."""
         Options(**self._needed(params))
 
     def _needed(self, params: Params) -> dict[str, Any]:

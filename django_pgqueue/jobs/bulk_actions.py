@@ -48,7 +48,7 @@ def begin(
         The id of the bulk action.
 
     Raises:
-        InvalidJob: a param is missing or cannot be.
+        InvalidOption: a param is missing or cannot be.
         InvalidBulkAction: the rate cannot be.
         InvalidFilter: these jobs have nothing of what the filter asks for.
     """

@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from django_pgqueue import registry
 from django_pgqueue.db.connections import Database, PendingResult, QueueConnection, fence
 from django_pgqueue.db.queries import statement
-from django_pgqueue.exceptions import InvalidArguments, InvalidJob, NoCurrentJob
+from django_pgqueue.exceptions import InvalidArguments, InvalidOption, NoCurrentJob
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.options import Options
 from django_pgqueue.records import ClaimedJob
@@ -141,7 +141,7 @@ class CurrentJob:
             message: of 500 characters at most.
 
         Raises:
-            InvalidJob: a value is out of range or of the wrong type. Nothing is told.
+            InvalidOption: a value is out of range or of the wrong type. Nothing is told.
         """
         _check_number("done", done)
         if total is not None:
@@ -187,30 +187,30 @@ class CurrentJob:
                 once starts within about a second.
 
         Raises:
-            InvalidJob: it is negative, more than 100 years away, naive while USE_TZ is on, or of another type.
+            InvalidOption: it is negative, more than 100 years away, naive while USE_TZ is on, or of another type.
         """
         if isinstance(when, int | float) and not isinstance(when, bool):
             try:
                 when = dt.timedelta(seconds=when)
             except (OverflowError, ValueError) as error:
-                raise InvalidJob(f"run_again takes 0 or more seconds, not {when!r}.") from error
+                raise InvalidOption(f"run_again takes 0 or more seconds, not {when!r}.") from error
         if not isinstance(when, dt.timedelta | dt.datetime) or (
             isinstance(when, dt.timedelta) and when < dt.timedelta()
         ):
-            raise InvalidJob(f"run_again takes 0 or more seconds, a timedelta or a datetime, not {when!r}.")
+            raise InvalidOption(f"run_again takes 0 or more seconds, a timedelta or a datetime, not {when!r}.")
         self.again = Options(run_at=when)
 
 
 def _check_number(name: str, value: Any) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MOST_DONE:
-        raise InvalidJob(f"The {name} of set_progress is a number from 0 to 10¹⁸, not {value!r}.")
+        raise InvalidOption(f"The {name} of set_progress is a number from 0 to 10¹⁸, not {value!r}.")
 
 
 def _check_message(message: Any) -> None:
     if not isinstance(message, str) or len(message) > LONGEST_MESSAGE:
-        raise InvalidJob(f"The message of set_progress is a text of {LONGEST_MESSAGE} characters at most.")
+        raise InvalidOption(f"The message of set_progress is a text of {LONGEST_MESSAGE} characters at most.")
     if not is_text(message):
-        raise InvalidJob("The message of set_progress contains NUL or a lone surrogate, which is not text.")
+        raise InvalidOption("The message of set_progress contains NUL or a lone surrogate, which is not text.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +285,7 @@ def track(rows: Iterable[T] | AsyncIterable[T], total: float | None = None, mess
         message: of 500 characters at most.
 
     Raises:
-        InvalidJob: as ``set_progress``, when the first row is done.
+        InvalidOption: as ``set_progress``, when the first row is done.
     """
     return Tracked(rows, total, message)
 

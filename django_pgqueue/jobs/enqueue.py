@@ -13,7 +13,7 @@ from django_pgqueue import registry
 from django_pgqueue.db.connections import CallerConnection, Database, postgresql
 from django_pgqueue.db.notify import notify_keys, notify_queues
 from django_pgqueue.db.queries import statement
-from django_pgqueue.exceptions import InvalidJob
+from django_pgqueue.exceptions import InvalidArguments, InvalidOption
 from django_pgqueue.instrumentation import InsertHook, around_insert
 from django_pgqueue.jobs import unique
 from django_pgqueue.jobs.context import find_current
@@ -69,7 +69,7 @@ def insert_calls(calls: Sequence[BoundCall]) -> InsertResult:
     """Insert a job for each of one call or more, whatever their tasks and options, as ``insert_one``; all or none.
 
     Raises:
-        InvalidJob: their tasks put jobs on several databases.
+        InvalidOption: their tasks put jobs on several databases.
     """
     tasks = {call.task: 0 for call in calls}  # and how many calls each has; one made by using() is another
     if len(tasks) == 1:
@@ -132,7 +132,7 @@ def encode_arguments(task: TaskDefinition, args: tuple[Any, ...], kwargs: Mappin
 
 
 def arguments_of(calls: Iterable[Any]) -> list[Arguments]:
-    """Return calls, tuples or mappings, as positional and keyword arguments; raise InvalidJob at any other."""
+    """Return calls, tuples or mappings, as positional and keyword arguments; raise InvalidArguments at any other."""
     found: list[Arguments] = []
     for position, call in enumerate(calls):
         if isinstance(call, tuple | list):
@@ -140,7 +140,7 @@ def arguments_of(calls: Iterable[Any]) -> list[Arguments]:
         elif isinstance(call, Mapping):
             found.append(((), dict(call)))
         else:
-            raise InvalidJob(
+            raise InvalidArguments(
                 f"calls[{position}] is of the type {type(call).__name__}. Each call is a tuple of positional "
                 "arguments, as in [(1,), (2,)], or a mapping of keyword arguments."
             )
@@ -152,7 +152,7 @@ def _caller(*tasks: TaskDefinition) -> CallerConnection:
     for task in tasks:
         registry.warn_of_late(task)
         if task.database != alias:
-            raise InvalidJob(
+            raise InvalidOption(
                 f"One statement inserts on one database, and {tasks[0].name} is enqueued on {alias!r}, {task.name} on "
                 f"{task.database!r}. Enqueue the calls of each database by themselves."
             )

@@ -15,7 +15,7 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.exceptions import (
     OF_REASON,
-    InvalidJob,
+    InvalidOption,
     JobDied,
     JobDoesNotExist,
     JobNotCommitted,
@@ -98,7 +98,7 @@ class JobHandle(Generic[R_co]):
             JobDied: it is dead: JobFailed, JobWasKilled, JobExpired, JobLost or JobSuperseded.
             ResultNotKept: it has succeeded, and its result is not there.
             JobDoesNotExist: it was never committed, or nothing is kept of it any more.
-            InvalidJob: the timeout is not above 0.
+            InvalidOption: the timeout is not above 0.
         """
         returned: R_co = result_of(self.state() if timeout is None else self._ended(_seconds(timeout)))
         return returned
@@ -211,5 +211,5 @@ def _death(state: JobState) -> JobDied:
 def _seconds(timeout: float | dt.timedelta) -> float:
     seconds = seconds_of(timeout)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-        raise InvalidJob(f"The timeout is a number of seconds above 0, or a timedelta, not {timeout!r}.")
+        raise InvalidOption(f"The timeout is a number of seconds above 0, or a timedelta, not {timeout!r}.")
     return float(seconds)

@@ -62,7 +62,7 @@ def retry_with(
 
     Raises:
         InvalidArguments: they do not fit the signature or are not JSON. Nothing was changed.
-        InvalidJob: the queue or the priority cannot be. Nothing was changed.
+        InvalidOption: the queue or the priority cannot be. Nothing was changed.
     """
     caller, options = CallerConnection(database), Options(queue=queue, priority=priority)
     check_signature(task, args, kwargs)

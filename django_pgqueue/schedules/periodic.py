@@ -81,7 +81,7 @@ def periodic(
 
     Raises:
         InvalidSchedule: a value cannot work, or the arguments do not fit the task.
-        InvalidJob: an option is unknown, out of range or of the wrong type.
+        InvalidOption: an option is unknown, out of range or of the wrong type.
         ConfigurationError: it does not stand above ``@task``, or the name is taken.
     """
 
@@ -151,7 +151,7 @@ def stored_options(task: TaskDefinition, options: Mapping[str, Any]) -> dict[str
 
     Raises:
         InvalidSchedule: an option is not for schedules, or JSON cannot hold it.
-        InvalidJob: an option is unknown, out of range or of the wrong type.
+        InvalidOption: an option is unknown, out of range or of the wrong type.
     """
     if forbidden := sorted(NOT_FOR_SCHEDULES & set(options)):
         raise InvalidSchedule(f"{', '.join(forbidden)} cannot be given to a schedule, which decides about it itself.")

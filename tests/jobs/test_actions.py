@@ -13,7 +13,7 @@ from django_pgqueue import jobs, workers
 from django_pgqueue.backend.results import errors_of
 from django_pgqueue.db.connections import MaintenanceConnection
 from django_pgqueue.db.notify import CHANNEL
-from django_pgqueue.exceptions import InvalidBulkAction, InvalidJob
+from django_pgqueue.exceptions import InvalidBulkAction, InvalidOption
 from django_pgqueue.insights.history import title_of
 from django_pgqueue.jobs import move, purge, set_priority
 from django_pgqueue.jobs.actions import (
@@ -146,7 +146,7 @@ def test_purge_does_not_wait_for_a_locked_row(queue, other_queue, put, source):
     ],
 )
 def test_queue_or_priority_that_cannot_be_is_named(db, act, message):
-    with pytest.raises(InvalidJob, match=message):
+    with pytest.raises(InvalidOption, match=message):
         act()
 
 
@@ -275,7 +275,7 @@ def test_what_an_action_needs_is_checked():
         ("set_priority", {"priority": 101}),
         ("set_priority", {}),
     ):
-        with pytest.raises(InvalidJob):
+        with pytest.raises(InvalidOption):
             action_named(name, "live").check(params)
 
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import OPERATE, Notification
-from django_pgqueue.exceptions import InvalidBulkAction, InvalidFilter, InvalidJob
+from django_pgqueue.exceptions import InvalidBulkAction, InvalidFilter, InvalidOption
 from django_pgqueue.jobs import kill
 from django_pgqueue.jobs.actions import (
     KILL,
@@ -50,7 +50,7 @@ def test_rate_that_cannot_be_is_refused(db, rate):
 
 @pytest.mark.parametrize("params", [{}, {"queue": ""}, {"queue": "x" * 129}, {"queue": 7}])
 def test_what_an_action_needs_has_to_be_given(db, params):
-    with pytest.raises(InvalidJob):
+    with pytest.raises(InvalidOption):
         begin(MOVE, Filter(), by="ann", params=params)
     assert not BulkAction.objects.exists()
 

@@ -9,7 +9,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import current_job, is_in_job, track
-from django_pgqueue.exceptions import InvalidArguments, InvalidJob, NoCurrentJob
+from django_pgqueue.exceptions import InvalidArguments, InvalidOption, NoCurrentJob
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob, entered
 from tests.app.models import Mark
@@ -61,36 +61,36 @@ def test_current_job_knows_its_metadata(queue):
     "when", [-1, -dt.timedelta(hours=1), float("nan"), float("inf"), 1e300, True, "soon", None, dt.timedelta(36501)]
 )
 def test_time_that_cannot_be_is_refused(when):
-    with pytest.raises(InvalidJob):
+    with pytest.raises(InvalidOption):
         CurrentJob(None).run_again(when)
 
 
 def test_naive_time_is_refused():
-    with pytest.raises(InvalidJob, match="naive"):
+    with pytest.raises(InvalidOption, match="naive"):
         CurrentJob(None).run_again(dt.datetime(2026, 1, 1))
 
 
 @pytest.mark.parametrize("wrong", [-1, math.nan, math.inf, 10**18 + 1, True, "1", None])
 def test_done_is_a_number_from_zero(wrong):
-    with pytest.raises(InvalidJob, match="The done of set_progress is a number from 0 to"):
+    with pytest.raises(InvalidOption, match="The done of set_progress is a number from 0 to"):
         CurrentJob(None).set_progress(wrong)
 
 
 @pytest.mark.parametrize("wrong", [-0.1, math.nan, math.inf, False, "1"])
 def test_total_is_a_number_from_zero_or_none(wrong):
-    with pytest.raises(InvalidJob, match="The total of set_progress is a number from 0 to"):
+    with pytest.raises(InvalidOption, match="The total of set_progress is a number from 0 to"):
         CurrentJob(None).set_progress(1, wrong)
 
 
 @pytest.mark.parametrize("wrong", ["x" * 501, 7, None, b"x"])
 def test_message_is_a_short_text(wrong):
-    with pytest.raises(InvalidJob, match="a text of 500 characters at most"):
+    with pytest.raises(InvalidOption, match="a text of 500 characters at most"):
         CurrentJob(None).set_progress(1, message=wrong)
 
 
 @pytest.mark.parametrize("wrong", ["a\0", "\ud800"])
 def test_message_is_text_that_the_database_can_store(wrong):
-    with pytest.raises(InvalidJob, match="which is not text"):
+    with pytest.raises(InvalidOption, match="which is not text"):
         CurrentJob(None).set_progress(1, message=wrong)
 
 
@@ -126,7 +126,7 @@ def test_loop_tells_how_many_rows_are_done():
 def test_total_of_a_loop_is_given_or_not_known():
     assert told(track(iter("ab"), total=5))[-1] == {"done": 2, "total": 5, "message": ""}
     assert told(track(iter("ab")))[-1] == {"done": 2, "total": None, "message": ""}
-    with pytest.raises(InvalidJob, match="The total of set_progress"):
+    with pytest.raises(InvalidOption, match="The total of set_progress"):
         told(track("ab", total=-1))
 
 

@@ -11,7 +11,7 @@ from django.db import transaction
 import tests.app.tasks as app
 from django_pgqueue import Unique, jobs
 from django_pgqueue.exceptions import (
-    InvalidJob,
+    InvalidOption,
     JobDied,
     JobDoesNotExist,
     JobExpired,
@@ -117,7 +117,7 @@ def test_waiting_in_another_transaction_is_not_refused(queue):
 
 @pytest.mark.parametrize("timeout", [0, -1, True, "5", dt.timedelta(), float("nan")])
 def test_timeout_is_above_zero(timeout):
-    with pytest.raises(InvalidJob, match="The timeout is a number of seconds above 0, or a timedelta, not"):
+    with pytest.raises(InvalidOption, match="The timeout is a number of seconds above 0, or a timedelta, not"):
         jobs.get(1).result(timeout=timeout)
 
 

@@ -12,7 +12,7 @@ from django.views.decorators.debug import sensitive_variables
 
 import tests.app.tasks as app
 from django_pgqueue import Snooze, enqueue, tasks
-from django_pgqueue.exceptions import InvalidArguments, InvalidJob
+from django_pgqueue.exceptions import InvalidArguments, InvalidOption
 from django_pgqueue.jobs.failure import LONGEST_TEXT, error_entry
 from django_pgqueue.jobs.redaction import MOST, REDACTED, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, Job
@@ -69,7 +69,7 @@ def test_setting_says_which_names_are_sensitive(settings):
 
 @pytest.mark.parametrize("wrong", ["card", [1], [""], 5])
 def test_names_that_are_no_names_are_refused(wrong):
-    with pytest.raises((InvalidJob, TypeError)):
+    with pytest.raises((InvalidOption, TypeError)):
         tasks.task(name="t", sensitive_parameters=wrong)(log_in)
 
 
@@ -225,7 +225,7 @@ def raise_error(outcome):
     ],
 )
 def test_refused_arguments_are_named_without_their_values(refused):
-    with pytest.raises(InvalidJob) as caught:
+    with pytest.raises(InvalidArguments) as caught:
         refused()
     assert "hunter2" not in str(caught.value)
     assert "4711" not in str(caught.value)

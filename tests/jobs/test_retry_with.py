@@ -8,7 +8,7 @@ import pytest
 import tests.app.tasks as app
 from django_pgqueue import Unique, registry, tasks
 from django_pgqueue.backend.results import errors_of
-from django_pgqueue.exceptions import InvalidArguments, InvalidJob
+from django_pgqueue.exceptions import InvalidArguments, InvalidOption
 from django_pgqueue.insights.history import title_of
 from django_pgqueue.jobs import retry
 from django_pgqueue.jobs.redaction import REDACTED
@@ -128,7 +128,7 @@ def test_arguments_that_cannot_be_are_refused_without_secrets():
     assert "sesame" not in str(raised.value)
     with pytest.raises(InvalidArguments, match="NUL"):
         again(old, app.log_in, ("ann", "a\0b"))
-    with pytest.raises(InvalidJob):
+    with pytest.raises(InvalidOption):
         again(old, app.log_in, ("ann", "b"), priority=101)
     assert not Job.objects.exists()
 

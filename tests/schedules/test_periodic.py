@@ -6,7 +6,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import periodic, task
-from django_pgqueue.exceptions import ConfigurationError, InvalidJob, InvalidSchedule
+from django_pgqueue.exceptions import ConfigurationError, InvalidOption, InvalidSchedule
 from tests.support.schedules import HOUR, RECORD
 
 pytestmark = pytest.mark.usefixtures("code")
@@ -56,7 +56,7 @@ def test_what_cannot_work_is_refused_where_it_is_declared(values, message, code)
 
 
 def test_option_that_no_job_has_is_refused():
-    with pytest.raises(InvalidJob, match="There is no option colour"):
+    with pytest.raises(InvalidOption, match="There is no option colour"):
         periodic(every=HOUR, colour="red")(app.record)
 
 
