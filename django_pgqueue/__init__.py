@@ -5,7 +5,7 @@ Everything listed in ``__all__`` is public and importable before Django's apps a
 
 from django_pgqueue import jobs, queues, schedules, workers
 from django_pgqueue.exceptions import Discard, Retry, Snooze
-from django_pgqueue.jobs.context import JobContext, current_job, is_in_job, track
+from django_pgqueue.jobs.context import CurrentJob, JobContext, current_job, is_in_job, track
 from django_pgqueue.jobs.handle import JobHandle
 from django_pgqueue.keys import Unique
 from django_pgqueue.options import TaskOptions
@@ -15,6 +15,7 @@ from django_pgqueue.tasks import Call, Task, aenqueue_many, enqueue, enqueue_man
 
 __all__ = [
     "Call",
+    "CurrentJob",
     "Discard",
     "JobContext",
     "JobHandle",

@@ -24,6 +24,18 @@ class Status(TextChoices):
 DEAD, SUCCEEDED = "dead", "succeeded"
 
 
+class JobStatus(StrEnum):
+    """The status of a job, whichever table it is in: of a live one that of its row."""
+
+    SCHEDULED = "scheduled"
+    QUEUED = "queued"
+    LIMITED = "limited"
+    RUNNING = "running"
+    RESERVED = "reserved"  # it has succeeded, and nothing is left but its unique key
+    DEAD = "dead"
+    SUCCEEDED = "succeeded"
+
+
 class Reason(TextChoices):
     """The reason why a job is in ``pgqueue_dead_jobs``."""
 

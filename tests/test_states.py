@@ -23,6 +23,7 @@ from django_pgqueue.states import (
     SUCCEEDED,
     CatchUp,
     EntryKind,
+    JobStatus,
     Reason,
     Status,
     label_of,
@@ -107,3 +108,7 @@ def test_bound_itself_can_be_stored_and_nothing_beyond_it(column, bound, step):
     assert getattr(Job.objects.get(pk=made.pk), column) == bound
     with pytest.raises(IntegrityError, match=f"pgqueue_jobs_{column}"):
         Job.objects.create(task="x", **{column: bound + step})
+
+
+def test_status_of_a_job_is_that_of_its_row_or_the_table_it_is_in():
+    assert set(JobStatus) == {*Status, DEAD, SUCCEEDED}

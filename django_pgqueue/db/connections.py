@@ -389,6 +389,39 @@ def ids_of(given: Iterable[Any]) -> list[int]:
     return [int(one) for one in ids]
 
 
+class HandleOfJob(Protocol):
+    """A job by its id, as ``JobHandle`` is."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def database(self) -> str: ...
+
+
+JobIds = Iterable[int | HandleOfJob]
+
+
+def job_ids_of(given: JobIds, alias: str) -> list[int]:
+    """Return the ids of the jobs that an action on ``alias`` is given, by ids or handles.
+
+    Raises:
+        TypeError: as ``ids_of``.
+        ValueError: one is the handle of a job on another database.
+    """
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+        given = [_id_of(one, alias) for one in given]
+    return ids_of(given)
+
+
+def _id_of(one: Any, alias: str) -> Any:
+    if isinstance(one, Integral) or not (hasattr(one, "id") and hasattr(one, "database")):
+        return one
+    if one.database != alias:
+        raise ValueError(f"{one!r} is a job on {one.database!r}, not on {alias!r}: say database={one.database!r}.")
+    return one.id
+
+
 def only_reads(connection: Any) -> bool:
     """Whether the server takes no writes, as an old primary that is up; another connection may find another server.
 

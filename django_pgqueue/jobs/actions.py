@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
 from django_pgqueue.actors import UNNAMED, By, name_of
-from django_pgqueue.db.connections import Where, caller_of, ids_of
+from django_pgqueue.db.connections import JobIds, Where, caller_of, job_ids_of
 from django_pgqueue.db.notify import notify_due, notify_keys, notify_kill, notify_queues
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidBulkAction
@@ -32,7 +32,7 @@ class Killed(NamedTuple):
     requested: list[int]  # running; the worker has been asked
 
 
-def kill(ids: Iterable[int], *, by: By = "", database: Where = None) -> Killed:
+def kill(ids: JobIds, *, by: By = "", database: Where = None) -> Killed:
     """Kill jobs in the caller's transaction.
 
     A job that is not running goes to ``dead_jobs`` with the reason ``killed``. A running one is asked to stop: its
@@ -45,7 +45,8 @@ def kill(ids: Iterable[int], *, by: By = "", database: Where = None) -> Killed:
     Returns:
         The ids by what was done. In neither list are those that are gone, or that another transaction has locked.
     """
-    caller, ids, by = caller_of(database), ids_of(ids), name_of(by)
+    caller, by = caller_of(database), name_of(by)
+    ids = job_ids_of(ids, caller.alias)
     entry = {"kind": EntryKind.KILLED, "error": f"killed by {by or UNNAMED}"}
     dead, events = dead_letter(caller, [DeadLetter(job_id, 0, Reason.KILLED, entry) for job_id in ids], by=by)
     running = sorted(set(ids) - set(dead))
@@ -59,7 +60,7 @@ def kill(ids: Iterable[int], *, by: By = "", database: Where = None) -> Killed:
     return Killed(list(dead), requested)
 
 
-def run_now(ids: Iterable[int], *, by: By = "", database: Where = None) -> list[int]:
+def run_now(ids: JobIds, *, by: By = "", database: Where = None) -> list[int]:
     """Make scheduled jobs due at once: delayed ones, and those that back off after a failed attempt.
 
     Runs in the caller's transaction and wakes workers after its commit. The attempts stay as they are.
@@ -72,12 +73,12 @@ def run_now(ids: Iterable[int], *, by: By = "", database: Where = None) -> list[
         scheduled, or that another transaction has locked.
     """
     caller, by = caller_of(database), name_of(by)
-    rows = caller.rows(statement("run_now"), {"ids": ids_of(ids), "by": by})
+    rows = caller.rows(statement("run_now"), {"ids": job_ids_of(ids, caller.alias), "by": by})
     notify_due(caller, [(queue, key) for _, queue, key in rows])
     return _logged(JobChange.DUE.label, by, [job_id for job_id, *_ in rows])
 
 
-def move(ids: Iterable[int], *, queue: str, by: By = "", database: Where = None) -> list[int]:
+def move(ids: JobIds, *, queue: str, by: By = "", database: Where = None) -> list[int]:
     """Move jobs that do not run to another queue, in the caller's transaction; wakes workers after its commit.
 
     Their place there is that of their priority and ``run_at``. A job that holds a slot of its concurrency key keeps it.
@@ -97,7 +98,7 @@ def move(ids: Iterable[int], *, queue: str, by: By = "", database: Where = None)
     return _reassign(JobChange.MOVED.label.format(queue=repr(name)), ids, by, database, queue=name)
 
 
-def set_priority(ids: Iterable[int], *, priority: int, by: By = "", database: Where = None) -> list[int]:
+def set_priority(ids: JobIds, *, priority: int, by: By = "", database: Where = None) -> list[int]:
     """Give jobs that do not run another priority, in the caller's transaction; wakes workers after its commit.
 
     Slots and fair keys as with ``move``: a job with a fair key gets a new turn.
@@ -117,15 +118,16 @@ def set_priority(ids: Iterable[int], *, priority: int, by: By = "", database: Wh
 
 
 def _reassign(
-    what: str, ids: Iterable[int], by: By, database: Where, *, queue: str | None = None, priority: int | None = None
+    what: str, ids: JobIds, by: By, database: Where, *, queue: str | None = None, priority: int | None = None
 ) -> list[int]:
     caller, by = caller_of(database), name_of(by)
-    rows = caller.rows(statement("reassign"), {"ids": ids_of(ids), "queue": queue, "priority": priority, "by": by})
+    parameters = {"ids": job_ids_of(ids, caller.alias), "queue": queue, "priority": priority, "by": by}
+    rows = caller.rows(statement("reassign"), parameters)
     notify_queues(caller, {name for _, name, is_ready in rows if is_ready})
     return _logged(what, by, [job_id for job_id, *_ in rows])
 
 
-def purge(ids: Iterable[int], *, by: By = "", succeeded: bool = False, database: Where = None) -> list[int]:
+def purge(ids: JobIds, *, by: By = "", succeeded: bool = False, database: Where = None) -> list[int]:
     """Remove dead jobs for good, in the caller's transaction. Live ones are not touched: kill them first.
 
     Args:
@@ -137,7 +139,7 @@ def purge(ids: Iterable[int], *, by: By = "", succeeded: bool = False, database:
     """
     name = "purge_succeeded" if succeeded else "purge_dead"
     caller, by = caller_of(database), name_of(by)
-    purged = [job_id for (job_id,) in caller.rows(statement(name), {"ids": ids_of(ids)})]
+    purged = [job_id for (job_id,) in caller.rows(statement(name), {"ids": job_ids_of(ids, caller.alias)})]
     _logged(JobChange.PURGED.label, by, purged)
     if purged:
         announce(job_purged, ids=purged, by=by, succeeded=succeeded, database=caller.alias)

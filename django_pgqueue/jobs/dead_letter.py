@@ -1,11 +1,11 @@
 """Move jobs that will not run again to ``dead_jobs``, and retry them."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from django_pgqueue.actors import By, name_of
-from django_pgqueue.db.connections import Database, Parameters, Where, caller_of, fence, ids_of
+from django_pgqueue.db.connections import Database, JobIds, Parameters, Where, caller_of, fence, job_ids_of
 from django_pgqueue.db.notify import notify_due, notify_waiters
 from django_pgqueue.db.queries import statement
 from django_pgqueue.signals import JobEvent, announce, death_event, job_died, job_retried
@@ -62,7 +62,7 @@ class RetryResult(NamedTuple):
     held_by: dict[int, int]  # stay dead: for each of them, the live job that has its unique key
 
 
-def retry(ids: Iterable[int], *, by: By = "", database: Where = None) -> RetryResult:
+def retry(ids: JobIds, *, by: By = "", database: Where = None) -> RetryResult:
     """Send dead jobs back to be run, with all their attempts before them and a note in their history.
 
     A job whose unique key a live job holds stays dead, and its history says so. Runs in the caller's transaction and
@@ -75,7 +75,8 @@ def retry(ids: Iterable[int], *, by: By = "", database: Where = None) -> RetryRe
         The ids retried, and those that stay dead for their unique key. In neither part are those that are not dead any
         more, or that another transaction has locked.
     """
-    caller, ids, by = caller_of(database), ids_of(ids), name_of(by)
+    caller, by = caller_of(database), name_of(by)
+    ids = job_ids_of(ids, caller.alias)
     rows = caller.rows(statement("retry_dead"), {"ids": ids, "by": by})
     notify_due(caller, [(queue, key) for _, queue, key in rows])
     retried = [job_id for job_id, _, _ in rows]

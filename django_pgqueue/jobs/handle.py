@@ -27,7 +27,7 @@ from django_pgqueue.jobs.dead_letter import retry
 from django_pgqueue.jobs.lookup import JobState, find
 from django_pgqueue.jobs.redaction import scrub_json, scrubber
 from django_pgqueue.jobs.waiter import waiter_for
-from django_pgqueue.states import DEAD
+from django_pgqueue.states import DEAD, JobStatus
 from django_pgqueue.validation import seconds_of
 
 R_co = TypeVar("R_co", covariant=True)
@@ -67,15 +67,15 @@ class JobHandle(Generic[R_co]):
         """Do what ``state`` does from async code."""
         return await sync_to_async(self.state, thread_sensitive=True)()
 
-    def status(self) -> str:
-        """Return the status of the job, by one query: of a live one its ``Status``, else ``succeeded`` or ``dead``.
+    def status(self) -> JobStatus:
+        """Return the status of the job, by one query.
 
         Raises:
             JobDoesNotExist: as ``state``.
         """
         return self.state().status
 
-    async def astatus(self) -> str:
+    async def astatus(self) -> JobStatus:
         """Do what ``status`` does from async code."""
         return (await self.astate()).status
 

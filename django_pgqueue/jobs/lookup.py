@@ -3,12 +3,15 @@
 import datetime as dt
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
+
+from django.db.models import TextChoices
 
 from django_pgqueue.db.connections import Database, QueueConnection, Row
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import JobDoesNotExist
-from django_pgqueue.states import DEAD, SUCCEEDED, Status
+from django_pgqueue.states import JobStatus, Reason
 from django_pgqueue.stored_values import read_exactly
 
 LARGEST_ID = 2**63 - 1
@@ -19,7 +22,7 @@ class JobState:
     """The state of a job at one moment: the columns of ``find_job.sql`` in their order."""
 
     id: int
-    status: str  # a live job's; or ``dead``, or ``succeeded``, of which only ``reserved`` may be left
+    status: JobStatus  # RESERVED: it has succeeded, and only its unique key is left
     queue: str
     task: str
     backend: str
@@ -32,7 +35,7 @@ class JobState:
     worker_id: int | None  # of the last attempt; of a live job None unless it runs
     attempts: int
     lost: int
-    reason: str | None  # why it is dead
+    reason: Reason | None  # why it is dead
     args: Any = field(repr=False)
     kwargs: Any = field(repr=False)
     result: Any = field(repr=False)  # what its task returned; None where it has not succeeded, or this is not kept
@@ -44,12 +47,12 @@ class JobState:
     @property
     def succeeded(self) -> bool:
         """Whether it has succeeded."""
-        return self.status in (SUCCEEDED, Status.RESERVED)
+        return self.status in (JobStatus.SUCCEEDED, JobStatus.RESERVED)
 
     @property
     def is_finished(self) -> bool:
         """Whether it has ended, either way: it has succeeded or died."""
-        return self.status == DEAD or self.succeeded
+        return self.status == JobStatus.DEAD or self.succeeded
 
 
 def find(database: Database, job_id: int) -> JobState:
@@ -83,6 +86,16 @@ def _state(rows: list[Row]) -> JobState | None:
     if not rows:
         return None
     *columns, args, kwargs, result, errors, metadata, progress = rows[0]
+    columns[1] = _word(JobStatus, columns[1])
+    columns[-1] = _word(Reason, columns[-1])
     texts = (args, kwargs, result, errors, metadata, progress)
     values = [*columns, *(None if text is None else read_exactly(text) for text in texts), result is not None]
     return JobState(*values)
+
+
+def _word(words: type[StrEnum] | type[TextChoices], text: str | None) -> str | None:
+    """Return a text as one of these words, and one of newer code as it is."""
+    try:
+        return None if text is None else words(text)
+    except ValueError:
+        return text

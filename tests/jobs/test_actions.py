@@ -52,11 +52,24 @@ def test_action_takes_a_list_of_ids_and_names_what_is_none(act, queue):
     for given in ("12", 12, None):
         with pytest.raises(TypeError, match=rf"{given!r} is no list of ids: write \[{given!r}\]"):
             act(given, by="eve")
-    with pytest.raises(TypeError, match=r"ids\[1\] is JobHandle.*, and no id: write its id"):
-        act([17, app.noop.enqueue()], by="eve")
+    with pytest.raises(TypeError, match=r"is no list of ids: write its id in a list"):
+        act(app.noop.enqueue(), by="eve")
     with pytest.raises(TypeError, match=r"ids\[0\] is 1\.5, and no id\.$"):
         act([1.5], by="eve")
     assert Job.objects.get().status == "queued"
+
+
+def test_actions_on_jobs_take_handles_too(queue):
+    first, second = app.noop.enqueue(), app.noop.enqueue()
+    assert (
+        move([first, second.id], queue="new") == set_priority([second, first.id], priority=1) == [first.id, second.id]
+    )
+    assert kill([first]).dead == retry([first]).ids == [first.id]
+    assert kill([first]).dead == purge([first]) == [first.id]
+    with pytest.raises(ValueError, match="is a job on 'other', not on 'default': say database='other'"):
+        kill([jobs.get(second.id, database="other")])
+    with pytest.raises(TypeError, match=r"ids\[0\] is JobHandle.*, and no id: write its id"):
+        workers.stop([second])
 
 
 def test_ids_of_the_framework_are_texts(queue):

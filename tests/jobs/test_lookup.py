@@ -14,7 +14,7 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.lookup import find
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import Fate, Outcome
-from django_pgqueue.states import Reason
+from django_pgqueue.states import JobStatus, Reason
 from tests.support.many import enqueued_ids
 
 
@@ -114,3 +114,21 @@ def test_numbers_come_back_as_they_were_returned_and_what_python_cannot_hold_as_
     sql("UPDATE pgqueue_succeeded_jobs SET result = %s WHERE id = %s", "9" * 5000, too_long)
     assert jobs.get(whole).result() == 10**400
     assert jobs.get(too_long).result() == "9" * 5000
+
+
+class Newer(CallerConnection):
+    """A database in which jobs have a status that this code does not know."""
+
+    def rows(self, sql, parameters):
+        [[job_id, _, *rest]] = super().rows(sql, parameters)
+        return [(job_id, "frozen", *rest)]
+
+
+def test_status_and_reason_are_words_of_the_code_and_those_of_newer_code_texts(queue):
+    handle = app.noop.enqueue()
+    assert handle.status() is JobStatus.QUEUED
+    handle.kill()
+    state = handle.state()
+    assert (state.status, state.reason) == (JobStatus.DEAD, Reason.KILLED)
+    assert type(state.reason) is Reason
+    assert find(Newer(), handle.id).status == "frozen"

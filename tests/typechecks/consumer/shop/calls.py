@@ -18,7 +18,8 @@ from django_pgqueue import (
     workers,
 )
 from django_pgqueue.exceptions import JobDied, JobExpired, JobWasKilled, PgQueueError
-from django_pgqueue.jobs import JobState
+from django_pgqueue.jobs import JobState, Killed, RetryResult
+from django_pgqueue.states import JobStatus, Reason
 from shop.tasks import pack, tally, write
 
 
@@ -68,7 +69,7 @@ async def abind(order_id: int) -> None:
 async def abuy(order_id: int) -> dict[str, int]:
     handle = await tally.aenqueue(order_id)
     assert_type(handle, JobHandle[dict[str, int]])
-    assert_type(await handle.astatus(), str)
+    assert_type(await handle.astatus(), JobStatus)
     await write.aenqueue(None)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     assert_type(await handle.astate(), JobState)
     return await handle.aresult(timeout=5)
@@ -94,7 +95,9 @@ def look(job_id: int) -> None:
         assert_type(failure.error, dict[str, Any])
     except PgQueueError:
         pass
-    assert_type(handle.status(), str)
+    assert_type(handle.status(), JobStatus)
+    if handle.status() == JobStatus.DEAD:
+        assert_type(handle.state().reason, Reason | None)
     assert_type(handle.kill(by="ann"), bool)
     assert_type(handle.retry(), bool)
     handle.wait(5)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
@@ -107,10 +110,12 @@ def look(job_id: int) -> None:
 
 def see_to_it(ids: list[int], user: AbstractBaseUser) -> None:
     assert_type(jobs.move(ids, queue="slow", by="ann"), list[int])
-    assert_type(jobs.retry(ids, by="ann").ids, list[int])
-    assert_type(jobs.kill(ids, by="ann").dead, list[int])
+    assert_type(jobs.retry(ids, by="ann"), RetryResult)
+    assert_type(jobs.kill(ids, by="ann"), Killed)
     jobs.kill(ids)
     jobs.kill(ids, by=user)
+    jobs.kill([jobs.get(7), 8])
+    jobs.kill(["seven"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
     jobs.kill(ids, by=7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(queues.pause("mail", by="ann", resume_at=dt.timedelta(hours=1)), bool)
     queues.limit("mail", max_running=4, rate=None)

@@ -4,6 +4,7 @@ import datetime as dt
 from typing import assert_type
 
 from django_pgqueue import (
+    CurrentJob,
     Discard,
     JobContext,
     Retry,
@@ -16,7 +17,6 @@ from django_pgqueue import (
     periodic,
     task,
 )
-from django_pgqueue.jobs.context import CurrentJob
 
 
 @task

@@ -4,8 +4,7 @@ from typing import assert_type
 
 from django.test import TestCase
 
-from django_pgqueue import track
-from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue import CurrentJob, track
 from django_pgqueue.testing import (
     JobRun,
     RunReport,
