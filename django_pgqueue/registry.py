@@ -89,7 +89,9 @@ class TaskDefinition(TaskRules):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.is_async = inspect.iscoroutinefunction(self.func)
-        self.sensitive_parameters = _together(self.sensitive_parameters, sensitive_variables(self.func))
+        self.sensitive_parameters: frozenset[str] | bool = _together(
+            self.sensitive_parameters, sensitive_variables(self.func)
+        )
         self.keys_by = self._keys_by(self.options)
         self.needs_control = self._needs_control()
 

@@ -11,8 +11,11 @@ from tests.support.wheel import ROOT, Environment, build
 CONSUMER = Path(__file__).with_name("consumer")
 CACHE = ROOT / ".mypy_cache" / "consumer"
 
+MODULES = ("testing", "backend", "logs", "embedded", "signals", "exceptions", "states")
+NAMESPACES = ("jobs", "queues", "schedules", "workers")
+
 PUBLIC = re.compile(
-    r"django_pgqueue\.(?:(?:testing|backend|logs|embedded|base\.signals|base\.exceptions|base\.options)\.)?[A-Za-z]\w*"
+    rf"django_pgqueue\.(?:(?:{'|'.join((*MODULES, *NAMESPACES))})\.)?[A-Za-z]\w*|django_pgqueue\.conf\.\w+Settings"
 )
 """Names that others may use. Those of classes stand for their members."""
 
