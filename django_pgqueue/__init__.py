@@ -7,7 +7,7 @@ from django_pgqueue import jobs, queues, schedules, workers
 from django_pgqueue.exceptions import Discard, Retry, Snooze
 from django_pgqueue.jobs.context import CurrentJob, JobContext, current_job, is_in_job, track
 from django_pgqueue.jobs.handle import JobHandle
-from django_pgqueue.keys import Unique
+from django_pgqueue.keys import Limit, Unique
 from django_pgqueue.options import TaskOptions
 from django_pgqueue.retry_policy import exponential
 from django_pgqueue.schedules.periodic import periodic
@@ -19,6 +19,7 @@ __all__ = [
     "Discard",
     "JobContext",
     "JobHandle",
+    "Limit",
     "Retry",
     "Snooze",
     "Task",

@@ -1,4 +1,4 @@
-"""Keys of jobs: what ``unique=`` says, and how keys are computed from arguments."""
+"""Keys of jobs: what ``unique=`` and ``limit=`` say, and how keys are computed from arguments."""
 
 import dataclasses
 import datetime as dt
@@ -7,13 +7,13 @@ import hashlib
 import inspect
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, NamedTuple, Self, cast
 
 from django_pgqueue.exceptions import ConfigurationError, InvalidOption
-from django_pgqueue.states import LONGEST_KEY, OnConflict
-from django_pgqueue.validation import check_name, check_seconds, check_word, seconds_of
+from django_pgqueue.states import LONGEST_KEY, MOST_SLOTS, OnConflict
+from django_pgqueue.validation import check_flag, check_name, check_seconds, check_whole, check_word, seconds_of
 
 Compute = Callable[..., str | None]
 
@@ -46,7 +46,7 @@ class _Rule:
         return cls(**given)
 
     @classmethod
-    def _of_value(cls, option: str, given: Any) -> Self:
+    def _of_value(cls, option: str, given: Any) -> Self | None:
         raise NotImplementedError
 
     def as_json(self) -> dict[str, Any]:
@@ -110,11 +110,58 @@ class Unique(_Rule):
         return math.ceil(seconds_of(self.hold)) if self.hold is not None else 0
 
 
+@dataclass(frozen=True)
+class Limit(_Rule):
+    """Maximum of jobs of a task with the same key that run at once: an option of ``@task`` and of ``using()``.
+
+    Keys belong to the task, unless ``group`` names what shares them. The others of a key wait, in order of priority,
+    run_at and id.
+
+    Args:
+        by: names of arguments, whose values make the key; or a function of the arguments that returns it, or None for
+            a job that is not limited. Default: ``()``, one key for all jobs of the task.
+        running: 1 to 1000, the maximum number of jobs that run at once, over all workers. Default: 1.
+        strict: whether a job keeps its place while it backs off after a failure, so that none of its key passes it.
+            Default: False, others go first.
+        group: 1 to 500 characters: the key is made of it in place of the task's name, and of values alone, so that all
+            tasks that name the group share keys. Each counts by its own ``running``.
+
+    Raises:
+        InvalidOption: a value is out of range or of the wrong type.
+    """
+
+    by: KeyBy = ()
+    _: KW_ONLY
+    running: int = 1
+    strict: bool = False
+    group: str | None = None
+
+    def __post_init__(self) -> None:
+        self._set("by", _checked_by("limit", self.by))
+        check_whole("running of limit", self.running, 1, MOST_SLOTS)
+        check_flag("strict of limit", self.strict)
+        _check_group("limit", self.group)
+
+    @classmethod
+    def _of_value(cls, option: str, given: Any) -> Self | None:
+        limits = given if isinstance(given, list | tuple) else None
+        if limits is None or not all(isinstance(one, cls | Mapping) for one in limits):
+            raise InvalidOption(
+                f"{option} is Limit(…), as in Limit('account_id', running=3), or a list, not {given!r}."
+            )
+        if len(limits) > 1:
+            raise InvalidOption(f"{option} has {len(limits)} limits; a job has one at most.")
+        return cls.of(option, limits[0]) if limits else None
+
+
 UniqueOption = Unique | KeyBy | bool
+LimitOption = Limit | Sequence[Limit] | bool | None
 
 
 def as_json(value: Any) -> Any:
     """Return the value of any option in the form that a schedule stores, durations in seconds."""
+    if isinstance(value, list | tuple):
+        return [as_json(one) for one in value]
     return value.as_json() if isinstance(value, _Rule) else seconds_of(value)
 
 
@@ -161,7 +208,7 @@ class KeysBy:
 
     @classmethod
     def of(
-        cls, signature: inspect.Signature, owner: str, *, unique: Unique | None, concurrency: KeyBy, fair: KeyBy
+        cls, signature: inspect.Signature, owner: str, *, unique: Unique | None, limit: Limit | None, fair: KeyBy
     ) -> "KeysBy":
         """Make those of a task from what it was declared with; raise ConfigurationError for a name of no argument.
 
@@ -170,7 +217,7 @@ class KeysBy:
         """
         return cls(
             unique=_computing("unique", unique.by, signature, owner, unique.group) if unique else no_key,
-            concurrency=_computing("concurrency_by", concurrency, signature),
+            concurrency=_computing("limit", limit.by, signature, owner, limit.group) if limit else no_key,
             fair=_computing("fair_by", fair, signature),
         )
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidOption
-from django_pgqueue.keys import Conflict, KeyBy, Unique, UniqueOption
+from django_pgqueue.keys import Conflict, KeyBy, Limit, LimitOption, Unique, UniqueOption
 from django_pgqueue.retry_policy import DEFAULT_RULE, Backoff, BackoffRule, DiscardOn, Discards
 from django_pgqueue.states import (
     HIGHEST_PRIORITY,
@@ -22,13 +22,12 @@ from django_pgqueue.states import (
     LONGEST_KEY,
     LONGEST_QUEUE,
     LOWEST_PRIORITY,
-    MOST_SLOTS,
     MOST_SNOOZES,
     NEVER,
     OnConflict,
 )
 from django_pgqueue.stored_values import aware
-from django_pgqueue.validation import check_flag, check_name, check_seconds, check_whole, check_word, seconds_of
+from django_pgqueue.validation import check_name, check_seconds, check_whole, check_word, seconds_of
 
 TO_START_LATER = "use run_at, a datetime or a timedelta from now"
 MEANT = {  # options of other task queues
@@ -75,11 +74,8 @@ class Options:
             arguments; a function of them; ``Unique``. False and None: no key. Default: None.
         unique_key: the key itself, whatever the task. 1 to 500 characters.
         on_conflict: of these calls, in place of that of ``Unique``.
-        concurrency_key: of the jobs with the same key, ``concurrency_limit`` at most run at once, in order of priority,
-            run_at and id. 1 to 500 characters.
-        concurrency_limit: 1 to 1000. Default: 1.
-        concurrency_strict: whether a job keeps its place while it backs off after a failure, so that none of its key
-            passes it. Default: False, others go first.
+        limit: how many jobs with the same key run at once: ``Limit``, or a list of one. None: any number.
+        limit_key: the key itself, whatever the task. 1 to 500 characters. How many run: as ``limit`` says, else one.
         fair_key: within a queue and priority, jobs with different keys take turns. 1 to 500 characters.
         metadata: a JSON object that travels with the job. Never interpreted, but for ``traceparent``.
         database: alias to enqueue on. None: ``PGQUEUE["DATABASE"]``.
@@ -99,9 +95,8 @@ class Options:
     unique: UniqueOption = None
     unique_key: str | None = None
     on_conflict: Conflict | None = None
-    concurrency_key: str | None = None
-    concurrency_limit: int = 1
-    concurrency_strict: bool = False
+    limit: LimitOption = None
+    limit_key: str | None = None
     fair_key: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     database: str | None = None
@@ -116,7 +111,6 @@ class Options:
                 check_seconds(option, seconds)
         if not isinstance(self.keep, bool):
             check_seconds("keep, where it is not True or False,", self.keep)
-        check_flag("concurrency_strict", self.concurrency_strict)
         if not isinstance(self.metadata, Mapping):
             raise InvalidOption(f"metadata is a JSON object, not {self.metadata!r}.")
         _check_run_at("run_at", self.run_at)
@@ -124,13 +118,13 @@ class Options:
         self._check_expires()
 
     def _check_keys(self) -> None:
-        for option in ("unique_key", "concurrency_key", "fair_key"):
+        for option in ("unique_key", "limit_key", "fair_key"):
             if (key := getattr(self, option)) is not None:
                 check_name(option, key, LONGEST_KEY)
         object.__setattr__(self, "unique", Unique.of("unique", self.unique))
+        object.__setattr__(self, "limit", Limit.of("limit", self.limit))
         if self.on_conflict is not None:
             check_word("on_conflict", self.on_conflict, tuple(OnConflict))
-        check_whole("concurrency_limit", self.concurrency_limit, 1, MOST_SLOTS)
 
     def _check_expires(self) -> None:
         if isinstance(self.expires, dt.datetime):
@@ -147,7 +141,7 @@ class Options:
     @property
     def needs_control(self) -> bool:
         """Whether a job takes more than a place in its queue."""
-        return any(key is not None for key in (self.unique_key, self.concurrency_key, self.fair_key, self.expires))
+        return any(key is not None for key in (self.unique_key, self.limit_key, self.fair_key, self.expires))
 
     @property
     def attempts_allowed(self) -> int:
@@ -173,7 +167,12 @@ class Options:
     @property
     def uniqueness(self) -> Unique:
         """What holds of a unique key, whether computed or given by the call."""
-        return self.unique if isinstance(self.unique, Unique) else BY_DEFAULT
+        return self.unique if isinstance(self.unique, Unique) else UNIQUE
+
+    @property
+    def bound(self) -> Limit:
+        """What holds of a limited key, whether computed or given by the call."""
+        return self.limit if isinstance(self.limit, Limit) else LIMIT
 
     @property
     def conflict(self) -> str:
@@ -196,10 +195,10 @@ class Options:
         return self.run_at.total_seconds() if isinstance(self.run_at, dt.timedelta) else 0.0
 
 
-BY_DEFAULT = Unique()
+UNIQUE, LIMIT = Unique(), Limit()  # of a key that a call gives, where the task says nothing
 
 OF_JOBS = frozenset(option.name for option in dataclasses.fields(Options))
-OF_CALLS = frozenset({"unique_key", "on_conflict"})  # only using() takes them
+OF_CALLS = frozenset({"unique_key", "on_conflict", "limit_key"})  # only using() takes them
 
 
 class SharedOptions(TypedDict, total=False):
@@ -212,9 +211,7 @@ class SharedOptions(TypedDict, total=False):
     lease: float | dt.timedelta | None
     keep: bool | float | dt.timedelta
     unique: UniqueOption
-    concurrency_key: str | None
-    concurrency_limit: int
-    concurrency_strict: bool
+    limit: LimitOption
 
 
 class TaskOptions(SharedOptions, total=False):
@@ -224,6 +221,7 @@ class TaskOptions(SharedOptions, total=False):
     expires: float | dt.datetime | dt.timedelta | None
     unique_key: str | None
     on_conflict: Conflict | None
+    limit_key: str | None
     fair_key: str | None
     metadata: Mapping[str, Any]
     database: str | None
@@ -241,7 +239,6 @@ class OwnOptions(TypedDict, total=False):
     atomic: bool
     aliases: Iterable[str]
     sensitive_parameters: Iterable[str] | bool
-    concurrency_by: KeyBy
     fair_by: KeyBy
 
 
@@ -261,7 +258,6 @@ class OwnOptionsOrNone:
     atomic: bool | None = None
     aliases: Iterable[str] | None = None
     sensitive_parameters: Iterable[str] | bool | None = None
-    concurrency_by: KeyBy = None
     fair_by: KeyBy = None
 
 

@@ -17,7 +17,7 @@ from django.apps import apps
 from django_pgqueue import keys
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import ConfigurationError, TaskDoesNotExist
-from django_pgqueue.keys import KeyBy, Keys, KeysBy, Unique
+from django_pgqueue.keys import KeyBy, Keys, KeysBy, Limit, Unique
 from django_pgqueue.options import Options, TaskOptions, TaskRules, check_known
 from django_pgqueue.states import LONGEST_NAME
 
@@ -75,7 +75,6 @@ class TaskDefinition(TaskRules):
     func: Callable[..., Any] = field(kw_only=False)
     name: str  # stored with each job: dotted path of the function, or ``name`` of ``@task``
     options: Options
-    concurrency_by: KeyBy
     fair_by: KeyBy
     signature: inspect.Signature  # of its arguments, without the context
     backend: str  # the alias in ``TASKS`` of a task of Django's Tasks framework
@@ -114,7 +113,7 @@ class TaskDefinition(TaskRules):
         """
         check_known(options)
         changed = dataclasses.replace(self.options, **options)
-        if "unique" not in options:
+        if not {"unique", "limit"} & options.keys():
             return self._with(options=changed)
         return self._with(options=changed, keys_by=self._keys_by(changed))
 
@@ -123,7 +122,7 @@ class TaskDefinition(TaskRules):
         options, by = self.options, self.keys_by
         return Keys(
             unique=options.unique_key or by.unique(*args, **kwargs),
-            concurrency=options.concurrency_key or by.concurrency(*args, **kwargs),
+            concurrency=options.limit_key or by.concurrency(*args, **kwargs),
             fair=options.fair_key or by.fair(*args, **kwargs),
         )
 
@@ -132,7 +131,7 @@ class TaskDefinition(TaskRules):
         if self.keys_by == keys.NONE:
             return self
         unique, concurrency, fair = self.keys(args, kwargs)
-        known = dataclasses.replace(self.options, unique_key=unique, concurrency_key=concurrency, fair_key=fair)
+        known = dataclasses.replace(self.options, unique_key=unique, limit_key=concurrency, fair_key=fair)
         return self._with(options=known, keys_by=keys.NONE)
 
     def _keys_by(self, options: Options) -> KeysBy:
@@ -141,7 +140,7 @@ class TaskDefinition(TaskRules):
             self.signature,
             self.aliases[0] if self.aliases else self.name,
             unique=options.unique if isinstance(options.unique, Unique) else None,
-            concurrency=self.concurrency_by,
+            limit=options.limit if isinstance(options.limit, Limit) else None,
             fair=self.fair_by,
         )
 

@@ -224,16 +224,14 @@ def task(
             goes to ``dead_jobs`` without another attempt.
         atomic: run the function in a transaction on the queue's database that also removes the job, so that both take
             effect exactly once. Not for ``async def``: Django has no async transactions.
-        aliases: former names of the task.
+        aliases: former names of the task, the oldest first: with that begin the keys that it computes.
         sensitive_parameters: names of arguments, or of keys in them, whose values are left out of the admin, the log
             and the history, besides those of Django's ``@sensitive_variables`` below ``@task`` and those that
             ``PGQUEUE["SENSITIVE_PARAMETERS"]`` matches. True: all arguments.
-        concurrency_by: computes the concurrency key of a job: a function of its arguments, which returns the key or
-            None for none; or names of arguments, whose values make the key, shared by all tasks that compute it of the
-            same names.
-        fair_by: computes the fair key, likewise.
+        fair_by: computes the fair key of a job: a function of its arguments, which returns the key or None for none; or
+            names of arguments, whose values make the key, shared by all tasks that compute it of the same names.
         options: see ``Options``: ``queue``, ``priority``, ``max_attempts``, ``timeout``, ``lease``, ``keep``,
-            ``unique`` and more.
+            ``unique``, ``limit`` and more.
 
     Raises:
         ConfigurationError: the function is nested, a lambda or a method, the name is taken, or the options contradict.
@@ -253,7 +251,6 @@ def make(
     func: Callable[P, R],
     *,
     name: str,
-    concurrency_by: KeyBy = None,
     fair_by: KeyBy = None,
     backend: str = "",
     adapter: TaskAdapter | None = None,
@@ -267,7 +264,6 @@ def make(
         func,
         name=name,
         options=Options(**options),
-        concurrency_by=concurrency_by,
         fair_by=fair_by,
         signature=signature,
         backend=backend,

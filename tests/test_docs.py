@@ -19,7 +19,7 @@ from django.test import override_settings
 
 import django_pgqueue
 import pytest_django_pgqueue
-from django_pgqueue import Unique, doctor, exceptions, signals, states, testing
+from django_pgqueue import Limit, Unique, doctor, exceptions, signals, states, testing
 from django_pgqueue.backend.native_tasks import BACKEND_OPTIONS, JOB_OPTIONS, TASK_OPTIONS
 from django_pgqueue.checks import OF_FINDINGS, check_settings
 from django_pgqueue.conf import DEFAULTS, SETTINGS
@@ -196,7 +196,7 @@ def test_defaults_of_options_on_the_tasks_page_are_those_of_the_code():
             assert [ast.literal_eval(text) for text in documented[field.name]] == [field.default], field.name
 
 
-@pytest.mark.parametrize("rule", [Unique])
+@pytest.mark.parametrize("rule", [Unique, Limit])
 def test_tasks_page_lists_the_arguments_of_values_with_their_defaults(rule):
     rows = table(section(reference("tasks"), f"## {rule.__name__}").partition("| key of")[0])
     documented = {names(row[0])[0]: names(row[1]) for row in rows if len(row) == 4}

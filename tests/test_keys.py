@@ -7,8 +7,9 @@ import json
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import Unique
+from django_pgqueue import Limit, Unique
 from django_pgqueue.exceptions import ConfigurationError, InvalidOption
+from django_pgqueue.keys import as_json
 from django_pgqueue.models import Job
 from tests.support.keyed import keyed
 
@@ -22,10 +23,10 @@ def test_key_is_computed_by_a_function_of_the_arguments():
 
 @pytest.mark.django_db
 def test_key_is_made_of_arguments_by_their_names_and_the_task():
-    declared = keyed(unique="label", concurrency_by=("label",))
+    declared = keyed(unique="label", limit=Limit(("label",)))
     declared.enqueue(label="ann")
     job = Job.objects.get()
-    assert (job.unique_key, job.concurrency_key) == (f'{declared.name}:label="ann"', 'label="ann"')
+    assert (job.unique_key, job.concurrency_key) == (f'{declared.name}:label="ann"',) * 2
 
 
 @pytest.mark.django_db
@@ -164,7 +165,98 @@ def test_unique_comes_back_from_json(unique):
     assert back.hold_seconds == unique.hold_seconds
 
 
-@pytest.mark.parametrize("option", ["unique_key", "on_conflict"])
+@pytest.mark.parametrize("option", ["unique_key", "on_conflict", "limit_key"])
 def test_options_of_calls_are_refused_in_a_declaration(option):
     with pytest.raises(InvalidOption, match=rf"no option {option}: it belongs to calls, using\({option}=…\)"):
         keyed(**{option: "keep"})
+
+
+# Limit
+
+
+@pytest.mark.parametrize(
+    ("limit", "key"),
+    [
+        (Limit(), "tests.keyed.pair"),
+        (Limit("label"), 'tests.keyed.pair:label="a"'),
+        (Limit(["number", "label"], running=3), 'tests.keyed.pair:number=1,label="a"'),
+        (Limit(lambda label, number=1: label.upper()), "tests.keyed.pair:A"),
+        (Limit(lambda label: None), None),
+        (Limit("label", group="accounts"), 'accounts:"a"'),
+        (Limit(lambda label: label, group="accounts"), "accounts:a"),
+        (Limit(group="accounts"), "accounts"),
+        ([Limit("label")], 'tests.keyed.pair:label="a"'),
+        ([], None),
+        (None, None),
+    ],
+    ids=str,
+)
+def test_concurrency_key_is_made_of_what_limit_names(limit, key):
+    assert keyed(pair, limit=limit).keys(("a",), {}).concurrency == key
+
+
+@pytest.mark.django_db
+def test_tasks_with_the_same_names_do_not_limit_each_other_unless_they_name_a_group():
+    apart = [keyed(func, limit=Limit(by)) for func, by in ((pair, "label"), (app.record.func, "label"))]
+    together = [task.using(limit=Limit("label", group="letters")) for task in apart]
+    for task in (*apart, *together):
+        task.enqueue("a")
+    keys = [*Job.objects.order_by("pk").values_list("concurrency_key", flat=True)]
+    assert len({*keys[:2]}) == 2
+    assert keys[2:] == ['letters:"a"'] * 2
+
+
+@pytest.mark.django_db
+def test_limit_is_written_into_the_job_of_a_key_that_the_call_gives_too():
+    task = keyed(pair, limit=Limit("label", running=3, strict=True))
+    task.enqueue("a")
+    task.using(limit_key="mine").enqueue("a")
+    app.noop.using(limit_key="mine").enqueue()
+    task.using(limit=False).enqueue("a")
+    columns = ("concurrency_key", "concurrency_limit", "concurrency_strict")
+    assert [*Job.objects.order_by("pk").values_list(*columns)] == [
+        (f'{task.name}:label="a"', 3, True),
+        ("mine", 3, True),
+        ("mine", 1, False),
+        (None, None, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"by": True}, "limit is a function, or names of arguments, not True"),
+        ({"by": None}, "limit is a function, or names of arguments, not None"),
+        ({"running": 0}, "running of limit is a whole number from 1 to 1000, not 0"),
+        ({"running": 1001}, "running of limit is a whole number from 1 to 1000, not 1001"),
+        ({"strict": 1}, "strict of limit is True or False, not 1"),
+        ({"group": ""}, "group of limit is a name of 1 to 500 characters"),
+    ],
+    ids=str,
+)
+def test_limit_checks_itself(given, message):
+    with pytest.raises(InvalidOption, match=message):
+        Limit(**given)
+    with pytest.raises(InvalidOption, match=message):
+        app.noop.using(limit=given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (3, r"limit is Limit\(…\), as in Limit\('account_id', running=3\), or a list, not 3"),
+        ("label", r"limit is Limit\(…\).* not 'label'"),
+        (["label"], r"limit is Limit\(…\).* not \['label'\]"),
+        (True, r"limit is Limit\(…\).* not True"),
+        ([Limit(), Limit("label")], "limit has 2 limits; a job has one at most"),
+    ],
+    ids=str,
+)
+def test_anything_else_is_no_limit(given, message):
+    with pytest.raises(InvalidOption, match=message):
+        keyed(pair, limit=given)
+
+
+def test_limits_come_back_from_json():
+    limits = [Limit(["label"], running=3, group="letters")]
+    assert Limit.of("limit", json.loads(json.dumps(as_json(limits)))).as_json() == limits[0].as_json()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
 import tests.app.tasks as app
-from django_pgqueue import Discard, Retry, Snooze, Unique
+from django_pgqueue import Discard, Limit, Retry, Snooze, Unique
 from django_pgqueue.db.queries import statement
 from django_pgqueue.flow import concurrency
 from django_pgqueue.jobs import ack, claim
@@ -211,7 +211,7 @@ class Lifecycle(RuleBasedStateMachine):
         key, limit, is_strict = limited
         delay, queue, lease = options["delay"], options["queue"], options["lease"]
         rest = {name: options[name] for name in ("priority", "max_attempts", "keep")}
-        how = {"concurrency_key": key, "concurrency_limit": limit, "concurrency_strict": is_strict}
+        how = {"limit_key": key, "limit": Limit(running=limit, strict=is_strict)}
         run_at = dt.timedelta(hours=delay) if delay else None
         task = app.noop.using(queue=queue, run_at=run_at, lease=lease * HOUR, **rest, **how)
         with self.parties.acting(name) as (_, book):

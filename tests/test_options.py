@@ -29,7 +29,7 @@ def test_options_for_type_checkers_are_those_there_are():
 def test_options_of_a_task_itself_are_the_same_for_both_kinds_of_tasks():
     declared = get_type_hints(OwnOptions)
     assert get_type_hints(OwnOptionsOrNone) == {name: kind | None for name, kind in declared.items()}
-    assert declared.keys() - get_type_hints(TaskRules).keys() == {"concurrency_by", "fair_by"}  # KeysBy
+    assert declared.keys() - get_type_hints(TaskRules).keys() == {"fair_by"}  # KeysBy
     assert not get_type_hints(TaskRules).keys() - declared.keys()
 
 
@@ -75,13 +75,12 @@ AFTER_LAST = LAST.replace(tzinfo=dt.timezone(dt.timedelta(hours=-2)))
         ),
         ({"keep": "1h"}, "keep, where it is not True or False, is a number of seconds .* not '1h'"),
         ({"keep": dt.timedelta(days=366)}, "keep, where .* of a year at most, not datetime.timedelta"),
-        ({"concurrency_strict": 1}, "concurrency_strict is True or False, not 1"),
         ({"metadata": [1]}, r"metadata is a JSON object, not \[1\]"),
         ({"run_at": LAST, "expires": 3600}, "after run_at, which is later than the year 9998"),
         ({"expires": AFTER_LAST}, "expires is between the years 1970 and 9999"),
         ({"run_at": "tomorrow"}, "run_at is a datetime or a timedelta, not 'tomorrow'"),
         ({"run_at": dt.datetime(2030, 1, 1)}, r"run_at is naive .* USE_TZ is on. Use django.utils.timezone"),
-        ({"colour": 1}, r"There is no option colour\. Options are: concurrency_key, "),
+        ({"colour": 1}, r"There is no option colour\. Options are: database, "),
         ({"delay": 5}, r"There is no option delay: use run_at, a datetime or a timedelta from now\. Options are: "),
         ({"countdown": 5}, "no option countdown: use run_at, a datetime or a timedelta from now"),
         ({"run_after": 5}, "no option run_after: use run_at, a datetime or a timedelta from now"),
@@ -111,7 +110,7 @@ def test_lease_and_attempts_come_from_the_settings_when_not_given(settings):
 
 
 @pytest.mark.parametrize("key", ["", "x" * 501, 7, "a\0b", "\ud800"])
-@pytest.mark.parametrize("option", ["unique_key", "concurrency_key", "fair_key"])
+@pytest.mark.parametrize("option", ["unique_key", "limit_key", "fair_key"])
 def test_keys_that_cannot_be_stored_are_refused(option, key):
     with pytest.raises(InvalidOption, match=option):
         app.noop.using(**{option: key})
@@ -121,9 +120,6 @@ def test_keys_that_cannot_be_stored_are_refused(option, key):
     "options",
     [
         {"on_conflict": "fail"},
-        {"concurrency_limit": 0},
-        {"concurrency_limit": 1001},
-        {"concurrency_strict": 1},
         {"expires": -1},
         {"expires": dt.datetime(1900, 1, 1, tzinfo=dt.UTC)},
     ],

@@ -13,7 +13,7 @@ from django_pgqueue.backend.execution import adapter_of
 from django_pgqueue.backport import of_both
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidOption
 from django_pgqueue.framework import AnyTask, InvalidTask, InvalidTaskBackend, Task, TaskResultMismatch
-from django_pgqueue.keys import Conflict, Unique, UniqueOption
+from django_pgqueue.keys import Conflict, Limit, LimitOption, Unique, UniqueOption
 from django_pgqueue.options import OF_CALLS, OF_TASKS, OwnOptionsOrNone
 from django_pgqueue.registry import TaskDefinition
 
@@ -42,9 +42,8 @@ class PgQueueTask(AnyTask, OwnOptionsOrNone):
     unique: UniqueOption = None
     unique_key: str | None = None
     on_conflict: Conflict | None = None
-    concurrency_key: str | None = None
-    concurrency_limit: int | None = None
-    concurrency_strict: bool | None = None
+    limit: LimitOption = None
+    limit_key: str | None = None
     fair_key: str | None = None
     metadata: Mapping[str, Any] | None = None
 
@@ -206,8 +205,9 @@ def check_names(given: Mapping[str, Any], kind: type[Exception] = InvalidOption)
 
 def check_options(given: Mapping[str, Any]) -> None:
     """Raise InvalidOption where a value cannot be one of an option; its task knows which keys there are."""
-    Unique.of("unique", given.get("unique"))
-    known = {name: value for name, value in given.items() if not name.endswith("_by") and name != "unique"}
+    for name, rule in (("unique", Unique), ("limit", Limit)):
+        rule.of(name, given.get(name))
+    known = {name: value for name, value in given.items() if name not in {"unique", "limit", "fair_by"}}
     made = tasks.make(lambda: None, name="any", **known)
     _ = made.discard_on.classes
 

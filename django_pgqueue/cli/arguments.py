@@ -202,8 +202,8 @@ def add_enqueue(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--unique-until", choices=["end", "start"], help="the key is held until the job does")
     parser.add_argument("--unique-hold", type=duration, metavar="DURATION", help="and for that time after success")
     parser.add_argument("--on-conflict", choices=[one.value for one in OnConflict], help="with the one that has it")
-    parser.add_argument("--concurrency-key", metavar="KEY", help="of jobs with this key few run at once")
-    parser.add_argument("--concurrency-limit", type=int, metavar="N", help="how many; 1 to 1000")
+    parser.add_argument("--limit-key", metavar="KEY", help="of jobs with this key few run at once")
+    parser.add_argument("--limit-running", type=int, metavar="N", help="how many; 1 to 1000")
     parser.add_argument("--fair-key", metavar="KEY", help="keys take turns within a queue and priority")
     parser.add_argument("--metadata", type=json_object, metavar="JSON", help="travels with the job")
 
@@ -296,7 +296,12 @@ def _rules_from(declared: Options, options: Mapping[str, Any]) -> dict[str, Any]
     unique = {name: value for name, value in of_unique.items() if value is not None}
     if unique and declared.unique is None and options["unique_key"] is None:
         raise CommandError("The job has no unique key. Give it one by --unique-key.")
-    return {"unique": dataclasses.replace(declared.uniqueness, **unique)} if unique else {}
+    rules: dict[str, Any] = {"unique": dataclasses.replace(declared.uniqueness, **unique)} if unique else {}
+    if (running := options["limit_running"]) is None:
+        return rules
+    if declared.limit is None and options["limit_key"] is None:
+        raise CommandError("The job has no key to be limited by. Give it one by --limit-key.")
+    return rules | {"limit": dataclasses.replace(declared.bound, running=running)}
 
 
 # Database

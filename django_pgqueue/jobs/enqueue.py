@@ -232,7 +232,7 @@ def _parameters_with_keys(
 
 
 def _parameters_of_keys(task: TaskDefinition) -> dict[str, Any]:
-    options, unique = task.options, task.options.uniqueness
+    options, unique, limit = task.options, task.options.uniqueness, task.options.bound
     return {
         "expires_at": options.expires_at,
         "expires_seconds": options.expires_seconds,
@@ -240,8 +240,8 @@ def _parameters_of_keys(task: TaskDefinition) -> dict[str, Any]:
         "unique_hold_seconds": unique.hold_seconds,
         "on_conflict": options.conflict,
         "tasks": [task.name, *task.aliases],
-        "concurrency_limit": options.concurrency_limit,
-        "concurrency_strict": options.concurrency_strict,
+        "concurrency_limit": limit.running,
+        "concurrency_strict": limit.strict,
     }
 
 

@@ -75,7 +75,7 @@ def retry_with(
         "task": task.name,
         "by": by,
         "concurrency_key": keys.concurrency,
-        "concurrency_limit": task.options.concurrency_limit,
+        "concurrency_limit": task.options.bound.running,
         "fair_key": keys.fair,
         "unique_until": task.options.uniqueness.until,
         "unique_hold_seconds": task.options.uniqueness.hold_seconds,

@@ -7,7 +7,7 @@ import datetime as dt
 import random
 import time
 
-from django_pgqueue import Discard, current_job, periodic, task
+from django_pgqueue import Discard, Limit, current_job, periodic, task
 
 CLOSED_SHARE = 0.6
 """How often the exchange does not answer."""
@@ -29,7 +29,7 @@ def send_newsletter(subscriber: str) -> None:
     time.sleep(random.uniform(0.1, 0.4))
 
 
-@task(queue="bookkeeping", concurrency_by="customer", concurrency_limit=1)
+@task(queue="bookkeeping", limit=Limit("customer"))
 def write_invoice(customer: str, order_id: int) -> None:
     """Book an order and write its invoice. Two at once would get the same number: a customer's wait for each other."""
     time.sleep(random.uniform(4, 12))

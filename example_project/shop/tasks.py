@@ -20,7 +20,7 @@ from django.dispatch import receiver
 from django.template.loader import render_to_string
 from PIL import Image, ImageOps
 
-from django_pgqueue import Discard, Unique, periodic, task
+from django_pgqueue import Discard, Limit, Unique, periodic, task
 from django_pgqueue.signals import JobEvent, job_died
 from shop.models import Order, Photo, Product
 
@@ -62,7 +62,7 @@ def count_sale(order_id: int) -> None:
     Product.objects.filter(pk=order.product_id).update(sold=F("sold") + order.quantity)
 
 
-@task(queue="webhooks", max_attempts=3, backoff=1, concurrency_key="courier", concurrency_limit=2)
+@task(queue="webhooks", max_attempts=3, backoff=1, limit=Limit(running=2))
 def tell_courier(order_id: int) -> None:
     """Ask the courier to fetch the parcel. Two more attempts, a second apart; then staff has to look at it.
 

@@ -7,7 +7,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone, translation
 
-from django_pgqueue import Discard, JobContext, Retry, Snooze, Unique, current_job, task
+from django_pgqueue import Discard, JobContext, Limit, Retry, Snooze, Unique, current_job, task
 from tests.app.models import Mark
 
 
@@ -145,7 +145,7 @@ def stop_the_tests() -> None:
     raise KeyboardInterrupt
 
 
-@task(concurrency_key="only one")
+@task(limit=Limit())
 def one_by_one(label: str) -> None:
     mark(label)
 

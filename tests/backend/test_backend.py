@@ -43,7 +43,7 @@ def test_task_runs_once_unless_it_or_its_alias_says_otherwise(db):
         {"run_after": dt.datetime(2030, 1, 1, tzinfo=dt.UTC)},
         {"run_after": dt.datetime(2020, 1, 1, tzinfo=dt.UTC)},
         {"unique_key": "k"},
-        {"concurrency_key": "k"},
+        {"limit_key": "k"},
         {"expires": 60},
     ],
     ids=str,

@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Iterator
 
-from django_pgqueue import Discard, Snooze, Unique, current_job, periodic, task
+from django_pgqueue import Discard, Limit, Snooze, Unique, current_job, periodic, task
 from tests.chaos.marks import DISCARD, END, LATER, RAISE, START, mark, note, now
 from tests.chaos.models import Document, Effect
 
@@ -110,7 +110,7 @@ def _seconds_of_search() -> float:
 # With notes
 
 
-@task(queue="search", unique=Unique("key", until="start"), concurrency_by="key", max_attempts=50, backoff=0.2)
+@task(queue="search", unique=Unique("key", until="start"), limit=Limit("key"), max_attempts=50, backoff=0.2)
 def refresh(key: int) -> None:
     """Read a document, and be slow to do something about it."""
     began_at = now()

@@ -54,7 +54,7 @@ def test_enqueue_prints_the_id_of_the_conflict_and_says_so():
 
 
 def test_enqueue_takes_concurrency_and_fair_keys():
-    jobs("enqueue", "tests.app.tasks.noop", "--concurrency-key", "k", "--concurrency-limit", "3", "--fair-key", "f")
+    jobs("enqueue", "tests.app.tasks.noop", "--limit-key", "k", "--limit-running", "3", "--fair-key", "f")
     job = Job.objects.get()
     assert (job.concurrency_key, job.concurrency_limit, job.fair_key, job.status) == ("k", 3, "f", "limited")
 

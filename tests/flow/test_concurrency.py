@@ -88,7 +88,7 @@ def test_each_job_is_let_in_by_its_own_limit_and_none_passes_one_that_finds_no_r
 @pytest.mark.parametrize("locked", [0, 1])
 def test_strict_job_is_not_passed_while_a_caller_notes_that_it_waits_for_it(queue, other_queue, limit, locked):
     """Which locks its row, for a moment: as does any change of a job."""
-    ids = enqueued_ids(limited(limit, concurrency_strict=True), [()] * 4)
+    ids = enqueued_ids(limited(limit, strict=True), [()] * 4)
     with other_queue.transaction():
         other_queue.rows(statement("watch_jobs"), {"ids": [ids[locked]], "wanted": [True]})
         admit(queue, ["k"])
@@ -189,7 +189,7 @@ def test_many_admitters_at_once_never_let_in_too_many(transactional_db):
     ids=["retry", "release later", "release"],
 )
 def test_job_that_backs_off_lets_others_pass_unless_the_order_is_strict(queue, sql, fate, details, strict):
-    first, second = enqueued_ids(limited(concurrency_strict=strict), [(), ()])
+    first, second = enqueued_ids(limited(strict=strict), [(), ()])
     admit(queue, ["k"])
     end(queue, *start(queue), fate, **details)
     admit(queue, ["k"])

@@ -34,7 +34,7 @@ def lines() -> dict[str, overview.QueueLine]:
 def test_each_status_of_each_queue_is_counted(sql):
     app.noop.enqueue_many([()] * 3)
     app.noop.using(queue="mail", run_at=dt.timedelta(hours=1)).enqueue_many([()] * 2)
-    app.noop.using(queue="mail", concurrency_key="k").enqueue_many([()] * 4)
+    app.noop.using(queue="mail", limit_key="k").enqueue_many([()] * 4)
     kill([app.noop.using(queue="gone").enqueue().id], by="eve")
     sql("UPDATE pgqueue_jobs SET status = 'running', lease_token = 1 WHERE id = (SELECT min(id) FROM pgqueue_jobs)")
     Queue.objects.create(name="mail")

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import Unique
+from django_pgqueue import Limit, Unique
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.flow import concurrency
 from django_pgqueue.jobs import ack
@@ -132,7 +132,7 @@ def test_snoozes_are_counted_as_far_as_the_column_goes(queue, claimed, sql):
 
 @pytest.mark.parametrize("is_strict", [False, True])
 def test_snoozed_job_gives_its_slot_back_unless_the_order_is_strict(queue, is_strict):
-    app.noop.using(concurrency_key="a", concurrency_strict=is_strict).enqueue()
+    app.noop.using(limit_key="a", limit=Limit(strict=is_strict)).enqueue()
     concurrency.admit(queue, ["a"])
     write(queue, Outcome(claim_one(queue), Fate.SNOOZED, delay_seconds=60))
     assert Job.objects.get().concurrency_slot == (1 if is_strict else None)
@@ -329,7 +329,7 @@ def repeat(queue, job, delay=0.0, **values) -> Receipt:
 def test_next_job_has_all_of_the_first_but_its_id_and_its_past(queue, sql):
     task = app.record.using(
         priority=7, max_attempts=4, timeout=60, lease=90, metadata={"a": 1}, expires=600,
-        unique_key="u", unique=Unique(hold=5), concurrency_key="c", concurrency_limit=3, concurrency_strict=True,
+        unique_key="u", unique=Unique(hold=5), limit_key="c", limit=Limit(running=3, strict=True),
         fair_key="f", keep=HOUR,
     )  # fmt: skip
     first = task.enqueue("x").id

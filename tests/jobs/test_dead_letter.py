@@ -33,7 +33,7 @@ def test_running_job_is_moved_by_its_lease_token_alone(queue):
 
 
 def test_concurrency_keys_of_the_dead_are_told_and_locked_rows_left_alone(queue, other_queue):
-    with_key = app.noop.using(concurrency_key="k").enqueue().id
+    with_key = app.noop.using(limit_key="k").enqueue().id
     without, locked = enqueued_ids(app.noop, [(), ()])
     letters = [letter(job_id) for job_id in (locked, without, with_key, 10**9)]
     with other_queue.transaction():

@@ -6,7 +6,7 @@ import re
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import Unique, registry, tasks
+from django_pgqueue import Limit, Unique, registry, tasks
 from django_pgqueue.backend.results import errors_of
 from django_pgqueue.exceptions import InvalidArguments, InvalidOption
 from django_pgqueue.insights.history import title_of
@@ -57,7 +57,7 @@ def test_new_job_is_like_the_dead_one_and_both_know_of_each_other():
 
 
 def test_job_with_a_concurrency_key_waits_to_be_admitted():
-    old = dead(app.record.using(concurrency_key="k", concurrency_limit=2))
+    old = dead(app.record.using(limit_key="k", limit=Limit(running=2)))
     new = Job.objects.get(pk=again(old).id)
     assert (new.status, new.concurrency_key, new.concurrency_limit) == ("limited", "k", 2)
 
@@ -67,10 +67,11 @@ def made(**options) -> tasks.Task:
 
 
 def test_keys_that_the_task_computes_are_computed_anew():
-    task = made(unique="user", concurrency_by=lambda user, password: user[0], fair_by=lambda user, password: None)
-    old = Keys('tests.made:user="ann"', "a", "given")
-    assert task.keys(("ann", "x"), {}) == Keys(old.unique, "a", None)
-    assert keys_of(task, old, (("ann", "x"), {}), (("bob", "x"), {})) == Keys('tests.made:user="bob"', "b", "given")
+    task = made(unique="user", limit=Limit(lambda user, password: user[0]), fair_by=lambda user, password: None)
+    old = Keys('tests.made:user="ann"', "tests.made:a", "given")
+    new = Keys('tests.made:user="bob"', "tests.made:b", "given")
+    assert task.keys(("ann", "x"), {}) == old._replace(fair=None)
+    assert keys_of(task, old, (("ann", "x"), {}), (("bob", "x"), {})) == new
     assert keys_of(task, old, (("ann",), {}), (("bob", "x"), {})) == old, "it is unknown what it had computed"
     with pytest.raises(IndexError):
         keys_of(task, old, (("ann", "x"), {}), (("", "x"), {}))
@@ -80,7 +81,7 @@ def test_keys_that_the_task_computes_are_computed_anew():
     ("before", "after"),
     [
         ({}, {"unique": "u", "concurrency": "c", "fair": "f"}),
-        ({"unique_key": "u", "concurrency_key": "c", "fair_key": "f"}, {}),
+        ({"unique_key": "u", "limit_key": "c", "fair_key": "f"}, {}),
         ({"unique_key": "u", "unique": Unique(until="start")}, {"unique": "v"}),
     ],
 )

@@ -15,7 +15,7 @@ from django.db import OperationalError, ProgrammingError, connection, transactio
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import Unique, enqueue_many, queues
+from django_pgqueue import Limit, Unique, enqueue_many, queues
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.flow.concurrency import admit
 from django_pgqueue.jobs import ack, claim, kill, retry, run_now
@@ -58,7 +58,7 @@ def test_key_of_a_call_is_stored_with_its_scope():
 def test_longest_keys_of_the_longest_queue_are_stored():
     key = "\U0001f600" * 500
     queue = "\U0001f600" * 128
-    app.noop.using(queue=queue, unique_key=key, concurrency_key=key, fair_key=key).enqueue()
+    app.noop.using(queue=queue, unique_key=key, limit_key=key, fair_key=key).enqueue()
     app.noop.using(queue=queue, fair_key=key).enqueue()
     assert Job.objects.count() == 2
 
@@ -93,7 +93,7 @@ def test_mixed_calls_meet_the_jobs_that_have_their_keys():
             app.noop.using(unique_key="c", queue="mail").bind(),
             app.record.using(unique_key="b").bind("new"),
             app.noop.bind(),
-            app.record.using(unique_key="a", unique=Unique(until="start"), concurrency_key="k").bind("x"),
+            app.record.using(unique_key="a", unique=Unique(until="start"), limit_key="k").bind("x"),
             app.record.using(unique_key="c").bind("same key"),
         ]
     )
@@ -179,7 +179,7 @@ def test_fair_jobs_of_mixed_calls_take_turns_in_their_queue():
 
 @pytest.mark.django_db
 def test_job_with_a_concurrency_key_waits_to_be_admitted(queue):
-    app.noop.using(concurrency_key="k", concurrency_limit=3).enqueue()
+    app.noop.using(limit_key="k", limit=Limit(running=3)).enqueue()
     job = Job.objects.get()
     assert (job.status, job.concurrency_limit, job.concurrency_slot) == ("limited", 3, None)
     assert claim.claim(queue, "default", limit=1, worker_id=1) == []
@@ -294,15 +294,15 @@ def test_others_of_a_bulk_are_changed_when_one_starts_while_it_is_waited_for(que
         ({"run_at": 2 * HOUR}, "later", HOUR, ("scheduled", 2)),
         ({"run_at": 2 * HOUR}, "later", 3 * HOUR, ("scheduled", 3)),
         ({"run_at": 2 * HOUR}, "later", None, ("scheduled", 2)),
-        ({"concurrency_key": "c"}, "later", HOUR, ("scheduled", 1)),
+        ({"limit_key": "c"}, "later", HOUR, ("scheduled", 1)),
         ({"run_at": 2 * HOUR}, "earlier", HOUR, ("scheduled", 1)),
         ({"run_at": 2 * HOUR}, "earlier", 3 * HOUR, ("scheduled", 2)),
         ({"run_at": 2 * HOUR}, "earlier", None, ("queued", 0)),
         ({"run_at": 2 * HOUR}, "earlier", -HOUR, ("queued", -1)),
-        ({"run_at": 2 * HOUR, "concurrency_key": "c"}, "earlier", None, ("limited", 0)),
+        ({"run_at": 2 * HOUR, "limit_key": "c"}, "earlier", None, ("limited", 0)),
         ({"run_at": 2 * HOUR, "fair_key": "f"}, "earlier", None, ("scheduled", 0)),
         ({}, "earlier", HOUR, ("queued", 0)),
-        ({"concurrency_key": "c"}, "earlier", -HOUR, ("limited", -1)),
+        ({"limit_key": "c"}, "earlier", -HOUR, ("limited", -1)),
         ({"run_at": 2 * HOUR}, "keep", None, ("scheduled", 2)),
     ],
 )
@@ -316,7 +316,7 @@ def test_conflict_is_moved(first, conflict, run_at, expected):
 
 @pytest.mark.parametrize("strict_backoff", [False, True])
 def test_job_moved_into_the_future_gives_its_slot_back_unless_it_backs_off_with_it(sql, strict_backoff):
-    job_id = enqueue(concurrency_key="c", concurrency_strict=strict_backoff).id
+    job_id = enqueue(limit_key="c", limit=Limit(strict=strict_backoff)).id
     status = "scheduled" if strict_backoff else "queued"
     sql("UPDATE pgqueue_jobs SET status = %s, concurrency_slot = 1", status)
     enqueue(on_conflict="later", run_at=HOUR)
@@ -337,7 +337,7 @@ def test_moved_job_expires_by_the_call_that_moved_it_later(db):
 
 def test_workers_are_woken_where_the_job_is_due(db, django_capture_on_commit_callbacks):
     enqueue("old", queue="mail", run_at=HOUR)
-    enqueue("old", key="limited", concurrency_key="c", run_at=HOUR)
+    enqueue("old", key="limited", limit_key="c", run_at=HOUR)
     with django_capture_on_commit_callbacks() as hooks:
         enqueue(on_conflict="earlier")
         enqueue(key="limited", on_conflict="earlier")
@@ -351,7 +351,7 @@ def test_job_that_workers_have_stepped_over_is_announced(
 ):
     """They leave it alone while it is locked."""
     concurrency_key = "c" if status == "limited" else None
-    enqueue("old", queue="mail", unique=Unique(until="start"), concurrency_key=concurrency_key, run_at=HOUR)
+    enqueue("old", queue="mail", unique=Unique(until="start"), limit_key=concurrency_key, run_at=HOUR)
     sql("UPDATE pgqueue_jobs SET status = %s, run_at = now() - interval '2 hours'", status)
     with django_capture_on_commit_callbacks() as hooks:
         enqueue("new", unique=Unique(until="start"), on_conflict=conflict, run_at=-HOUR)
@@ -378,7 +378,7 @@ def pick(order_id: int) -> None:
 
 
 def from_python(key, number=0, *, until="end") -> int:
-    return keyed(pick, concurrency_by="order_id", unique=Unique(until=until)).using(unique_key=key).enqueue(number).id
+    return keyed(pick, limit=Limit("order_id"), unique=Unique(until=until)).using(unique_key=key).enqueue(number).id
 
 
 def from_sql(key, number=0, *, until="end") -> int:
@@ -386,7 +386,7 @@ def from_sql(key, number=0, *, until="end") -> int:
         cursor.execute(
             "SELECT pgqueue_enqueue('x', jsonb_build_array(%s), unique_key => %s, unique_until => %s, "
             "concurrency_key => %s)",
-            [number, key, until, f"order_id={number}"],
+            [number, key, until, f"tests.keyed.pick:order_id={number}"],
         )
         return cursor.fetchone()[0]
 
@@ -556,7 +556,7 @@ def end_all(queue, sql) -> None:
     expire(queue)
     reacquire_keys(queue)
     promote(queue)
-    admit(queue, ["order_id=0"])
+    admit(queue, ["tests.keyed.pick:order_id=0"])
     for job in claimed(queue):
         assert job.id not in set(DeadJob.objects.values_list("id", flat=True))
         fate = Fate.DIED if job.timeout_seconds < 0 else Fate.SUCCEEDED
@@ -796,7 +796,7 @@ def test_success_leaves_a_reserved_that_has_the_key(queue, settings, history, is
 
 
 def test_reserved_gives_its_slot_back(queue, sql):
-    enqueue(unique=Unique(hold=HOUR), concurrency_key="c")
+    enqueue(unique=Unique(hold=HOUR), limit_key="c")
     sql("UPDATE pgqueue_jobs SET status = 'queued', concurrency_slot = 1")
     [job] = claimed(queue)
     succeed(queue, job)

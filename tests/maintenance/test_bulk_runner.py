@@ -159,7 +159,7 @@ def test_jobs_that_a_session_is_changing_are_left_alone_without_waiting(queue, o
 
 def test_what_actions_announce_is_handed_over_after_the_commit(queue, sql):
     app.noop.using(run_at=dt.timedelta(hours=1), queue="mail").enqueue_many([(), ()])
-    app.noop.using(run_at=dt.timedelta(hours=1), concurrency_key="k").enqueue()
+    app.noop.using(run_at=dt.timedelta(hours=1), limit_key="k").enqueue()
     begin(RUN_NOW, Filter(), by="ann")
     assert carry_on(queue).announcements == {CHANNEL: {"mail", ADMIT + "k"}}
     sql("UPDATE pgqueue_jobs SET status = 'running', lease_token = 1, concurrency_slot = 1 WHERE queue = 'default'")

@@ -73,7 +73,7 @@ def test_pass_ends_what_waits_and_nothing_that_runs_or_holds_a_key(queue, pass_t
     claim(queue, "default", limit=1, worker_id=1)
     queued, held = enqueued_ids(app.noop.using(expires=HOUR), [(), ()])
     later = app.noop.using(expires=HOUR, run_at=HOUR).enqueue().id
-    waiting = app.noop.using(expires=HOUR, concurrency_key="k").enqueue().id
+    waiting = app.noop.using(expires=HOUR, limit_key="k").enqueue().id
     in_time = app.noop.using(expires=HOUR).enqueue().id
     sql("UPDATE pgqueue_jobs SET status = 'reserved' WHERE id = %s", held)
     pass_time(running, queued, held, later, waiting)
@@ -114,8 +114,8 @@ def test_pass_takes_a_bounded_slice_and_steps_over_locked_rows(queue, pass_time)
 
 
 def test_maintenance_ends_all_that_has_expired_and_lets_in_those_behind(queue, pass_time, caplog):
-    ids = enqueued_ids(app.noop.using(expires=HOUR, concurrency_key="k"), [()] * 30)
-    behind = app.noop.using(concurrency_key="k").enqueue().id
+    ids = enqueued_ids(app.noop.using(expires=HOUR, limit_key="k"), [()] * 30)
+    behind = app.noop.using(limit_key="k").enqueue().id
     called = []
     maintenance = MaintenanceRunner(
         "default", SimpleNamespace(ended=[]), HeartbeatMonitor(30), wake=called.append, drained=None

@@ -50,7 +50,7 @@ def test_next_that_is_due_is_the_first_that_is_still_ahead():
 
 @pytest.mark.parametrize("status", ["scheduled", "queued", "limited"])
 def test_jobs_that_expire_are_found_until_they_run(queue, sql, status):
-    app.noop.using(expires=60, concurrency_key="k").enqueue()
+    app.noop.using(expires=60, limit_key="k").enqueue()
     sql("UPDATE pgqueue_jobs SET status = %s, concurrency_slot = 1, expires_at = now()", status)
     assert pending_work(queue).has_expired
 
@@ -67,7 +67,7 @@ def test_running_and_started_jobs_and_reserved_are_found(queue, sql):
 
 
 def test_waiting_jobs_are_found(queue):
-    app.noop.using(concurrency_key="k").enqueue()
+    app.noop.using(limit_key="k").enqueue()
     assert pending_work(queue) == PendingWork(has_limited=True)
 
 

@@ -96,7 +96,7 @@ def test_task_says_how_long_its_jobs_are_kept_and_a_worker_that_does_not_know_it
 
 @pytest.mark.parametrize(
     "options",
-    [{"unique_key": "k", "unique": Unique(hold=60)}, {"concurrency_key": "k"}, {"fair_key": "k"}, {"expires": 60}],
+    [{"unique_key": "k", "unique": Unique(hold=60)}, {"limit_key": "k"}, {"fair_key": "k"}, {"expires": 60}],
     ids=str,
 )
 def test_time_of_its_own_goes_with_a_job_whatever_becomes_of_it(queue, sql, options):

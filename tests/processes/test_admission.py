@@ -24,7 +24,7 @@ def test_two_commands_share_keys_in_order_though_one_is_killed(start_worker):
     ids = []
     for number in range(600):
         key = keys[number % 20]
-        ids.append(app.exclusive.using(concurrency_key=key, lease=10).enqueue(key).id)
+        ids.append(app.exclusive.using(limit_key=key, lease=10).enqueue(key).id)
     doomed = start_worker("--concurrency", "8", LEASE_SECONDS="10")
     start_worker("--processes", "2", "--concurrency", "8", LEASE_SECONDS="10").wait_until_ready()
     eventually(lambda: Mark.objects.count() >= 200)
@@ -40,13 +40,13 @@ def test_two_commands_share_keys_in_order_though_one_is_killed(start_worker):
 
 
 def test_frozen_worker_keeps_no_key_but_that_of_its_job(start_worker):
-    held = app.sleep.using(concurrency_key="reserved", lease=3600).enqueue(600).id
+    held = app.sleep.using(limit_key="reserved", lease=3600).enqueue(600).id
     frozen = start_worker("--concurrency", "2", LEASE_SECONDS="3600").wait_until_ready()
     eventually(lambda: Mark.objects.filter(job_id=held).exists())
     os.killpg(frozen.process.pid, signal.SIGSTOP)
-    behind = app.record.using(concurrency_key="reserved").enqueue("behind").id
+    behind = app.record.using(limit_key="reserved").enqueue("behind").id
     for key in ("a", "b", "c"):
-        app.record.using(concurrency_key=key).enqueue_many([(key,)] * 5)
+        app.record.using(limit_key=key).enqueue_many([(key,)] * 5)
     start_worker("--concurrency", "2")
     eventually(lambda: SucceededJob.objects.count() == 15)
     assert dict(Job.objects.values_list("id", "status")) == {held: "running", behind: "limited"}
@@ -55,7 +55,7 @@ def test_frozen_worker_keeps_no_key_but_that_of_its_job(start_worker):
 def test_waiting_jobs_are_found_though_they_are_not_announced(start_worker, settings):
     settings.PGQUEUE = {"NOTIFY": False}
     start_worker(**DEAF).wait_until_ready()
-    app.record.using(concurrency_key="k").enqueue_many([("x",)] * 5)
+    app.record.using(limit_key="k").enqueue_many([("x",)] * 5)
     eventually(lambda: SucceededJob.objects.count() == 5)
 
 
@@ -65,6 +65,6 @@ def test_job_of_a_queue_that_others_serve_is_let_in_and_they_are_told(start_work
         start_worker("--queue", queue, **PATIENT).wait_until_ready()
     for number in range(6):
         queue = ("one", "two")[number % 2]
-        app.record.using(queue=queue, concurrency_key="k").enqueue(queue)
+        app.record.using(queue=queue, limit_key="k").enqueue(queue)
     eventually(lambda: SucceededJob.objects.count() == 6)
     assert list(Mark.objects.order_by("id").values_list("label", flat=True)) == ["one", "two"] * 3

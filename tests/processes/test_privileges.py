@@ -47,7 +47,7 @@ def test_web_server_enqueues_and_can_neither_read_nor_change_what_it_has_enqueue
     job_id = app.record.enqueue("secret").id
     app.record.using(run_at=dt.timedelta(hours=1)).enqueue("later")
     app.record.enqueue_many([("x",), ("y",)])
-    keyed = app.record.using(unique_key="k", concurrency_key="c", fair_key="f")
+    keyed = app.record.using(unique_key="k", limit_key="c", fair_key="f")
     assert keyed.enqueue("z").id == keyed.enqueue("z").id
     sql("SELECT pgqueue_enqueue('tests.app.tasks.noop')")
     for forbidden in (

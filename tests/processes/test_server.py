@@ -161,7 +161,7 @@ def test_full_notification_queue_does_not_keep_a_job_from_being_enqueued(server,
 
 def test_worker_polls_while_the_notification_queue_is_full(hoarder, server, start_worker):
     """What it would announce to others fails neither service nor consumer: promoted jobs, the next one of a key."""
-    limited = app.record.using(database=ALIAS, concurrency_key="key")
+    limited = app.record.using(database=ALIAS, limit_key="key")
     worker = start_worker("--queue", "default", DATABASE_URL=server.url)
     eventually(lambda: "LISTEN off, polling" in worker.text())
     limited.enqueue("x")

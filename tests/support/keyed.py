@@ -1,7 +1,7 @@
 """Tasks and jobs with keys."""
 
 import tests.app.tasks as app
-from django_pgqueue import registry
+from django_pgqueue import Limit, registry
 from django_pgqueue.models import Job
 from django_pgqueue.tasks import Task, task
 
@@ -17,8 +17,8 @@ def keyed(func=app.record.func, *, name="", **options) -> Task:
     return declared
 
 
-def limited(limit=1, key="k", task=app.noop, **options):
-    return task.using(concurrency_key=key, concurrency_limit=limit, **options)
+def limited(limit=1, key="k", task=app.noop, *, strict=False, **options):
+    return task.using(limit_key=key, limit=Limit(running=limit, strict=strict), **options)
 
 
 def admitted() -> list[int]:

@@ -119,7 +119,7 @@ def numbers() -> dict[str, tuple]:
 def test_jobs_are_counted_up_to_a_limit(queue, monkeypatch):
     app.noop.enqueue_many([()] * 8)
     claim(queue, "default", limit=3, worker_id=1)
-    app.noop.using(queue="mail", concurrency_key="k").enqueue_many([()] * 4)
+    app.noop.using(queue="mail", limit_key="k").enqueue_many([()] * 4)
     assert Job.objects.filter(status="limited").count() == 4
     for name in ("default", "mail", "none"):
         Queue.objects.create(name=name)

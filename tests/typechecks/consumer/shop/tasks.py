@@ -7,6 +7,7 @@ from django_pgqueue import (
     CurrentJob,
     Discard,
     JobContext,
+    Limit,
     Retry,
     Snooze,
     Task,
@@ -61,6 +62,8 @@ task(backoff="1m")  # type: ignore[call-overload]  # pyright: ignore[reportArgum
 task(discard_on=LookupError)
 task(discard_on=KeyboardInterrupt)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 task(unique=True)
+task(limit=Limit("order_id", running=3, strict=True))
+task(limit=[Limit(group="orders")])
 task(unique="order_id")
 task(unique=Unique((), hold=dt.timedelta(hours=1), on_conflict="later"))
 task(backof=1)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
@@ -76,6 +79,8 @@ def decide() -> None:
 
 
 def refused() -> None:
+    Limit("order_id", runing=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    pack.using(limit=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     Unique("order_id", until="strat")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     pack.using(on_conflict="replcae")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
