@@ -11,3 +11,7 @@ class TestsAppConfig(AppConfig):
             from tests.support.crash_points import install
 
             install(os.environ["CRASH_POINTS"])
+        if "TELL_OF_DEATHS" in os.environ:
+            from tests.support import deaths
+
+            deaths.install()

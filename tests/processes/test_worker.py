@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, connections, transaction
+from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue.jobs.actions import kill
@@ -33,6 +34,21 @@ def test_four_processes_run_five_thousand_jobs_once_each(start_worker):
     assert Job.objects.count() == 0
     assert SucceededJob.objects.count() == 5_004
     assert Worker.objects.count() == 0
+
+
+def test_every_death_is_told_once(start_worker):
+    lost, expired = app.kill_the_process.using(max_attempts=1).enqueue().id, app.noop.using(expires=3600).enqueue().id
+    Job.objects.filter(pk=expired).update(expires_at=timezone.now() - dt.timedelta(seconds=1))
+    first = start_worker("--drain", afresh=True, TELL_OF_DEATHS="yes")
+    assert first.wait() == 0, first.text()
+    discarded, exited = app.discard.enqueue().id, app.call_exit.enqueue().id
+    failed = app.fail.using(max_attempts=1).enqueue().id
+    second = start_worker("--drain", afresh=True, TELL_OF_DEATHS="yes")
+    assert second.wait() == 0, second.text()
+    dead = {lost: "lost", expired: "expired", discarded: "discarded", failed: "exhausted", exited: "exhausted"}
+    assert dict(DeadJob.objects.values_list("id", "reason")) == dead
+    told = Mark.objects.filter(pid=0).values_list("job_id", "label")
+    assert sorted(told) == sorted([*dead.items(), (discarded, "of <Task tests.app.tasks.discard>")])
 
 
 def test_every_kind_of_job_ends_where_it_should(start_worker):
