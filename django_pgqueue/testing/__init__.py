@@ -4,7 +4,7 @@ They work on the test's own connection: in a ``TestCase``, whose transaction is 
 ``TransactionTestCase``. Jobs run in the test's thread, by the statements by which workers claim and acknowledge them.
 """
 
-from django_pgqueue.testing.assertions import assert_enqueued, assert_not_enqueued
+from django_pgqueue.testing.assertions import assert_enqueued, assert_not_enqueued, enqueued
 from django_pgqueue.testing.draining import run_jobs
 from django_pgqueue.testing.run import EndlessJobs, JobRun, RunReport
 from django_pgqueue.testing.settings import immediate, override_pgqueue
@@ -17,6 +17,7 @@ __all__ = [
     "as_job",
     "assert_enqueued",
     "assert_not_enqueued",
+    "enqueued",
     "immediate",
     "override_pgqueue",
     "run_job",

@@ -3,7 +3,7 @@
 import datetime as dt
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from django.db import connections
 from django.db.models.functions import Now
@@ -170,17 +170,9 @@ __unittest = True  # unittest leaves the frames of such modules out of its trace
 TO_RUN = (Status.SCHEDULED, Status.QUEUED, Status.LIMITED)
 
 
-@overload
-def assert_enqueued(
-    task: AnyTask | None = None, *, count: None = None, database: str | None = None, **wanted: Unpack[Wanted]
-) -> Job: ...
-@overload
-def assert_enqueued(
-    task: AnyTask | None = None, *, count: int, database: str | None = None, **wanted: Unpack[Wanted]
-) -> list[Job]: ...
 def assert_enqueued(
     task: AnyTask | None = None, *, count: int | None = None, database: str | None = None, **wanted: Unpack[Wanted]
-) -> Job | list[Job]:
+) -> Job:
     """Assert that a job like this is there and still to run. What is not given is not compared.
 
     Args:
@@ -194,27 +186,27 @@ def assert_enqueued(
         tolerance: by how much ``run_at`` may differ, in seconds or as a timedelta. Default: a second.
         priority: -100 to 100.
         unique_key: the key.
-        count: how many there are, exactly. None: one or more.
+        count: how many there are, exactly, 1 or more. None: one or more.
         database: the alias. None: ``PGQUEUE["DATABASE"]``.
 
     Returns:
-        The job, and of several the one that was enqueued first; with ``count`` a list of all, in the order in which
-        they were enqueued.
+        The job; of several the one that was enqueued first. ``enqueued`` returns all.
 
     Raises:
+        ValueError: count is below 1.
         AssertionError: there is none, or another number of them. The message lists what is there, the nearest first,
             without sensitive arguments.
         TaskDoesNotExist: no task has this name.
     """
     __tracebackhide__ = True
     _check_names("assert_enqueued", wanted, also=("count", "database"))
+    if count is not None and count < 1:
+        raise ValueError(f"count is 1 or more, not {count!r}; that there is none is said by assert_not_enqueued().")
     expected = Expected(task, **wanted)
     alias = database or conf.database
     found = _found(alias, expected)
-    if count is None and found:
+    if found and count in (None, len(found)):
         return found[0]
-    if count is not None and len(found) == count:
-        return found
     head = "No job is to run" if count is None else f"{_jobs(len(found))} to run, not {count},"
     raise AssertionError("\n".join([f"{head} that is {expected}.", *_instead(alias, expected, found)]))
 
@@ -232,6 +224,18 @@ def assert_not_enqueued(task: AnyTask | None = None, *, database: str | None = N
     if found := _found(database or conf.database, expected):
         lines = listed([f"  {expected.show(job)}" for job in found])
         raise AssertionError("\n".join([f"{_jobs(len(found))} to run that should not be: {expected}.", *lines]))
+
+
+def enqueued(task: AnyTask | None = None, *, database: str | None = None, **wanted: Unpack[Wanted]) -> list[Job]:
+    """Return the jobs like this that are still to run, in the order in which they were enqueued.
+
+    Takes what ``assert_enqueued`` takes, but for ``count``; without arguments, returns all that are to run.
+
+    Raises:
+        TaskDoesNotExist: no task has this name.
+    """
+    _check_names("enqueued", wanted, also=("database",))
+    return _found(database or conf.database, Expected(task, **wanted))
 
 
 def _check_names(name: str, given: Iterable[str], *, also: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from django.test import TestCase, override_settings
 from django.utils import timezone
 
 from django_pgqueue.exceptions import TaskDoesNotExist
-from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, run_jobs
+from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, enqueued, run_jobs
 from tests.app import helped
 from tests.support.schedules import HOUR
 
@@ -28,13 +28,21 @@ class AssertEnqueuedTest(TestCase):
     def test_jobs_enqueued_before_the_test_count(self):
         assert assert_enqueued(helped.note).pk == self.before.id
         helped.note.enqueue("a")
-        assert [job.args for job in assert_enqueued(helped.note, count=2)] == [["before"], ["a"]]
+        assert assert_enqueued(helped.note, count=2).pk == self.before.id
         with pytest.raises(AssertionError, match=r"^2 jobs are to run, not 1, that is of tests\.app\.helped\.note"):
             assert_enqueued(helped.note, count=1)
 
-    def test_count_of_none_is_that_of_refute(self):
-        assert assert_enqueued(helped.fail, count=0) == []
-        assert_not_enqueued(helped.fail)
+    def test_all_jobs_are_returned_in_the_order_in_which_they_were_enqueued(self):
+        helped.note.using(queue="mail").enqueue("a")
+        helped.fail.enqueue()
+        assert [job.args for job in enqueued(helped.note)] == [["before"], ["a"]]
+        assert [job.args for job in enqueued(queue="mail")] == [["a"]]
+        assert len(enqueued()) == 3
+        assert enqueued(helped.note, args=("b",)) == []
+
+    def test_none_is_no_count(self):
+        with pytest.raises(ValueError, match=r"count is 1 or more, not 0; .* assert_not_enqueued\(\)"):
+            assert_enqueued(helped.fail, count=0)
 
     def test_same_call_is_the_same_however_it_is_written(self):
         helped.note.enqueue(label="a", times=1)

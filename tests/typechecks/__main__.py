@@ -19,7 +19,7 @@ PUBLIC = re.compile(
 )
 """Names that others may use. Those of classes stand for their members."""
 
-OF_MODELS = {"django_pgqueue.testing.assert_enqueued"}
+OF_MODELS = {"django_pgqueue.testing.assert_enqueued", "django_pgqueue.testing.enqueued"}
 """Return models, whose fields have no types but for the mypy plugin of django-stubs."""
 
 
