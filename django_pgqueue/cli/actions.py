@@ -146,6 +146,13 @@ class SelectedJobs:
         parts = [f"{plain(words)}: {count:,}." for words, count in counts.items()]
         return " ".join(parts) or "Nothing was changed."
 
+    def as_json(self) -> dict[str, dict[str, int]]:
+        """Return the numbers of jobs by what was done to them, and by why they were left alone."""
+        return {
+            "done": {change.value: count for change, count in self.tally.done.items() if count},
+            "skipped": {why.value: count for why, count in self.tally.skipped.items()},
+        }
+
     def skipped(self) -> str:
         return "\n".join(
             f"Left alone: {count:,} ({why.label}), as {', '.join(map(str, sorted(self.tally.examples[why])))}."

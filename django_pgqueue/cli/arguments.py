@@ -206,6 +206,7 @@ def add_enqueue(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit-running", type=int, metavar="N", help="how many; 1 to 1000")
     parser.add_argument("--fair-key", metavar="KEY", help="keys take turns within a queue and priority")
     parser.add_argument("--metadata", type=json_object, metavar="JSON", help="travels with the job")
+    add_json(parser, "print the id and whether the job is a new one as JSON")
 
 
 def add_everywhere(parser: argparse.ArgumentParser, call: Callable[..., None], action: Action | None = None) -> None:
@@ -221,7 +222,7 @@ def add_everywhere(parser: argparse.ArgumentParser, call: Callable[..., None], a
     )
 
 
-def _add_filter(parser: argparse.ArgumentParser) -> None:
+def _add_filter(parser: argparse._ActionsContainer) -> None:
     add_queue(parser, "of these queues")
     parser.add_argument("--task", action="append", metavar="NAME", help="of this task; may be repeated")
     parser.add_argument(
@@ -235,18 +236,19 @@ def _add_filter(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_status(parser: argparse.ArgumentParser, choices: tuple[str, ...]) -> None:
+def _add_status(parser: argparse._ActionsContainer, choices: tuple[str, ...]) -> None:
     parser.add_argument("--status", action="append", choices=choices, help="with this status; may be repeated")
 
 
-def _add_reason(parser: argparse.ArgumentParser) -> None:
+def _add_reason(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--reason", action="append", choices=REASONS, help="that died for it; may be repeated")
 
 
 def add_list(parser: argparse.ArgumentParser) -> None:
-    _add_filter(parser)
-    _add_status(parser, (*(status.value for status in Status), DEAD, SUCCEEDED))
-    _add_reason(parser)
+    which = parser.add_argument_group("which jobs")
+    _add_filter(which)
+    _add_status(which, (*(status.value for status in Status), DEAD, SUCCEEDED))
+    _add_reason(which)
     parser.add_argument(
         "--limit", type=limit, default=100, metavar="N", help="maximum number, 1 to 10000; default: 100"
     )
@@ -265,18 +267,20 @@ def add_action(parser: argparse.ArgumentParser, action: Action) -> None:
     parser.add_argument("ids", nargs="*", type=job_id, metavar="ID", help="of these jobs; or choose by a filter")
     if action.param is QUEUE:
         parser.add_argument("--to", required=True, metavar=QUEUE.metavar, help="the queue that they go to")
-    _add_filter(parser)
+    which = parser.add_argument_group("which jobs")
+    _add_filter(which)
     if len(action.statuses) > 1:
-        _add_status(parser, action.statuses)
+        _add_status(which, action.statuses)
     if action.source is Source.DEAD:
-        _add_reason(parser)
+        _add_reason(which)
     if for_succeeded(action) is not None:
-        parser.add_argument("--succeeded", action="store_true", help="succeeded jobs, not dead ones")
-    parser.add_argument("--all", action="store_true", help="all of them")
+        which.add_argument("--succeeded", action="store_true", help="succeeded jobs, not dead ones")
+    which.add_argument("--all", action="store_true", help="all of them")
     parser.add_argument("--dry-run", action="store_true", help="only say how many, and show the first")
     parser.add_argument("--by", default="", help="who does it, for history and log; default: the user's name here")
     if action.is_destructive:
         parser.add_argument("--yes", action="store_true", help="do not ask")
+    add_json(parser, "print as JSON how many were changed, and why others were left alone")
 
 
 def enqueue_from(options: dict[str, Any]) -> JobHandle[Any]:

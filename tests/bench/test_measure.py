@@ -39,7 +39,7 @@ def test_bench_measures_and_leaves_nothing(start_bench):
 @real
 def test_coroutines_with_arguments_and_history_are_measured_too(few_pick_ups):
     out = io.StringIO()
-    options = {"jobs": 40, "is_async": True, "history": True, "payload": 3000, "as_json": True}
+    options = {"jobs": 40, "is_async": True, "history": True, "payload": 3000, "json": True}
     call_command("pgqueue_bench", **options, stdout=out, stderr=io.StringIO())
     report = json.loads(out.getvalue())
     assert report["enqueued"]["wal_bytes_per_job"] > 3000

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import io
+import json
 import signal
 
 import pytest
@@ -38,6 +39,19 @@ def test_each_action_is_a_subcommand_named_as_in_python(action):
     words = {QUEUE: ["--to", "new"], PRIORITY: [-5], None: []}[action.param]
     succeeded = ["--succeeded"] if action.source is Source.SUCCEEDED else []
     assert jobs(action.name.replace("_", "-"), *words, *succeeded, "--all", "--dry-run") == "0 jobs match.\n"
+
+
+def test_numbers_are_told_as_json(queue):
+    app.noop.enqueue_many([()] * 3)
+    claim(queue, "default", limit=1, worker_id=1)
+    assert json.loads(jobs("kill", "--all", "--dry-run", "--json")) == {"matching": 3}
+    out = io.StringIO()
+    with pytest.raises(CommandError, match="Left alone: 1"):
+        call_command("pgqueue_jobs", "set-priority", "9", "--all", "--json", stdout=out)
+    assert json.loads(out.getvalue()) == {"done": {"prioritized": 2}, "skipped": {"running": 1}}
+    assert "With --json nothing is asked: add --yes to kill jobs" in refused("kill", "--all", "--json")
+    told = json.loads(jobs("kill", "--all", "--json", "--yes"))
+    assert told == {"done": {"killed": 2, "asked": 1}, "skipped": {}}
 
 
 @pytest.mark.parametrize("action", ["retry"])

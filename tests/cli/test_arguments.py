@@ -53,6 +53,14 @@ def test_enqueue_prints_the_id_of_the_conflict_and_says_so():
     assert (job.unique_key, job.unique_hold_seconds) == ("k", 3600)
 
 
+def test_enqueue_tells_the_id_and_whether_the_job_is_new_as_json():
+    first, second = (
+        json.loads(jobs("enqueue", "tests.app.tasks.noop", "--unique-key", "k", "--json")) for _ in range(2)
+    )
+    assert first == {"id": Job.objects.get().pk, "created": True}
+    assert second == {**first, "created": False}
+
+
 def test_enqueue_takes_concurrency_and_fair_keys():
     jobs("enqueue", "tests.app.tasks.noop", "--limit-key", "k", "--limit-running", "3", "--fair-key", "f")
     job = Job.objects.get()

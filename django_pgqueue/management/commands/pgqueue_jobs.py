@@ -57,6 +57,9 @@ class Command(BaseCommand):
 
     def _enqueue(self, options: dict[str, Any]) -> None:
         handle = arguments.enqueue_from(options)
+        if options["json"]:
+            self._print_json({"id": handle.id, "created": handle.created})
+            return
         self.stdout.write(str(handle.id))
         if not handle.created:
             self.stderr.write("This job had the unique key already.")
@@ -88,7 +91,7 @@ class Command(BaseCommand):
         many = SelectedJobs(options["action"], options, progress)
         try:
             if options["dry_run"]:
-                self._show_sample(many)
+                self._show_sample(many, as_json=options["json"])
                 return
             self._ask(many, options)
             many.work()
@@ -98,18 +101,26 @@ class Command(BaseCommand):
             sys.exit(INTERRUPTED)
         finally:
             progress.end()
-        self.stdout.write(many.done())
+        if options["json"]:
+            self._print_json(many.as_json())
+        else:
+            self.stdout.write(many.done())
         if many.tally.skipped:
             raise CommandError(many.skipped())
 
-    def _show_sample(self, many: SelectedJobs) -> int:
+    def _show_sample(self, many: SelectedJobs, *, as_json: bool = False) -> int:
         count, sample = many.sample()
+        if as_json:
+            self._print_json({"matching": count})
+            return count
         self.stdout.write(f"{count:,} jobs match." + (f" The first:\n{sample}" if sample else ""))
         return count
 
     def _ask(self, many: SelectedJobs, options: dict[str, Any]) -> None:
         if many.ids or not many.action.is_destructive or options["yes"]:
             return
+        if options["json"]:
+            raise CommandError(f"With --json nothing is asked: add --yes to {typed(many.action)} jobs by a filter.")
         if sys.stdin is None or not sys.stdin.isatty():
             raise CommandError(f"No terminal to ask at: add --yes to {typed(many.action)} jobs by a filter.")
         count = self._show_sample(many)
