@@ -4,7 +4,7 @@
 
     PgQueueError
     ├── ConfigurationError     (ImproperlyConfigured)  settings, databases, declarations
-    ├── TaskDoesNotExist            (LookupError)           a name no registered task answers to
+    ├── TaskDoesNotExist       (LookupError)           a name no registered task answers to
     ├── InvalidOption          (ValueError)            an option, or another value, that is out of range
     ├── InvalidArguments       (TypeError, ValueError) arguments that do not fit, or are not JSON
     ├── InvalidSchedule        (ValueError)            a schedule that can never be due, or not as written
@@ -12,7 +12,7 @@
     ├── InvalidBulkAction      (ValueError)            what can never be done to many jobs
     ├── InvalidFilter          (ValueError)            a filter by what these jobs do not have
     ├── NoResult                                       the result of a job cannot be had
-    │   ├── JobDoesNotExist         (LookupError)           nothing is there of this id
+    │   ├── JobDoesNotExist    (LookupError)           nothing is there of this id
     │   ├── JobNotFinished                             it has not ended yet
     │   ├── JobNotCommitted                            nor can it: its transaction is still open
     │   ├── JobDied                                    it is dead, for the reason that its kind says
@@ -33,7 +33,7 @@
     └── Snooze                                         not now: back to scheduled, attempt restored
 
     JobInterrupted             (BaseException)
-    ├── JobTimeout                              the attempt has had its time
+    ├── JobTimeout                                     the attempt has had its time
     └── JobKilled                                      it was asked to stop
 """
 

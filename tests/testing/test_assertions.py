@@ -144,7 +144,7 @@ class AssertEnqueuedTest(TestCase):
             assert_not_enqueued(helped.pay)
         assert "4111" not in str(raised.value)
 
-    def test_refute_lists_what_should_not_be_there(self):
+    def test_jobs_that_should_not_be_there_are_listed(self):
         with pytest.raises(AssertionError) as raised:
             assert_not_enqueued(helped.note)
         assert str(raised.value).splitlines() == [

@@ -1,5 +1,6 @@
 """Jobs run in a test as they would in a worker, and the report tells what became of each."""
 
+import contextlib
 import datetime as dt
 from unittest import mock
 
@@ -13,7 +14,7 @@ from django_pgqueue.exceptions import JobFailed, TaskDoesNotExist
 from django_pgqueue.jobs import kill
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.signals import attempt_ended, attempt_started, job_died
-from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, run_jobs
+from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, override_pgqueue, run_jobs
 from django_pgqueue.testing.run import EndlessJobs
 from tests.app import contract, helped
 from tests.support.marks import labels
@@ -47,6 +48,14 @@ class RunJobsTest(TestCase):
         handles = [helped.note_context.enqueue("a"), helped.anote_context.enqueue("b")]
         run_jobs()
         assert [handle.result() for handle in handles] == [[1, "a"], [1, "b"]]
+
+    def test_context_managers_of_the_settings_are_around(self):
+        helped.note.enqueue("x")
+        contract.tell.enqueue("y")
+        seen = []
+        with override_pgqueue(AROUND=[lambda job: contextlib.nullcontext(seen.append(job.arguments))]):
+            run_jobs()
+        assert seen == [{"label": "x", "times": 1, "password": ""}, {"args": ("y",)}]
 
     def test_signals_are_sent(self):
         heard = []

@@ -1,5 +1,7 @@
 """Code of a test that runs as that of a job."""
 
+import contextlib
+
 import pytest
 from django.test import TestCase
 from django.utils import translation
@@ -7,7 +9,7 @@ from django.utils import translation
 from django_pgqueue import Discard, current_job, is_in_job, task
 from django_pgqueue.exceptions import InvalidArguments, TaskDoesNotExist
 from django_pgqueue.models import Job
-from django_pgqueue.testing import as_job, immediate, run_job
+from django_pgqueue.testing import as_job, immediate, override_pgqueue, run_job
 from tests.app import contract, helped
 from tests.support.marks import labels
 
@@ -114,6 +116,13 @@ class RunJobTest(TestCase):
     def test_task_of_the_framework_runs_likewise(self):
         told = run_job(contract.tell.native.bind("x"), attempt=2)
         assert (told["attempt"], told["args"]) == (2, ["x"])
+
+    def test_context_managers_of_the_settings_are_around(self):
+        seen = []
+        with override_pgqueue(AROUND=[lambda job: contextlib.nullcontext(seen.append(job.arguments))]):
+            run_job(helped.note.bind("x"))
+            run_job(helped.anote.bind("y"))
+        assert seen == [{"label": "x", "times": 1, "password": ""}, {"label": "y"}]
 
     def test_nothing_is_enqueued(self):
         run_job(helped.note.bind("x"))
