@@ -1,4 +1,4 @@
-"""Keys of jobs: what ``unique=`` and ``limit=`` say, and how keys are computed from arguments."""
+"""Keys of jobs: what ``unique=``, ``limit=`` and ``fair=`` say, and how keys are computed from arguments."""
 
 import dataclasses
 import datetime as dt
@@ -156,6 +156,7 @@ class Limit(_Rule):
 
 UniqueOption = Unique | KeyBy | bool
 LimitOption = Limit | Sequence[Limit] | bool | None
+FairOption = KeyBy | Literal[False]  # False: none
 
 
 def as_json(value: Any) -> Any:
@@ -163,6 +164,16 @@ def as_json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [as_json(one) for one in value]
     return value.as_json() if isinstance(value, _Rule) else seconds_of(value)
+
+
+def fair_by(given: FairOption) -> KeyBy:
+    """Return what ``fair=`` was given, checked; None for no key. Raise InvalidOption where it makes none."""
+    if given is None or given is False:
+        return None
+    by = _checked_by("fair", given)
+    if by == ():
+        raise InvalidOption("fair is a function, or names of arguments, not (): of one key there are no turns.")
+    return by
 
 
 def _checked_by(option: str, by: Any, more: str = "") -> By:
@@ -218,7 +229,7 @@ class KeysBy:
         return cls(
             unique=_computing("unique", unique.by, signature, owner, unique.group) if unique else no_key,
             concurrency=_computing("limit", limit.by, signature, owner, limit.group) if limit else no_key,
-            fair=_computing("fair_by", fair, signature),
+            fair=_computing("fair", fair, signature),
         )
 
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidOption
-from django_pgqueue.keys import Conflict, KeyBy, Limit, LimitOption, Unique, UniqueOption
+from django_pgqueue.keys import Conflict, FairOption, Limit, LimitOption, Unique, UniqueOption, fair_by
 from django_pgqueue.retry_policy import DEFAULT_RULE, Backoff, BackoffRule, DiscardOn, Discards
 from django_pgqueue.states import (
     HIGHEST_PRIORITY,
@@ -76,7 +76,10 @@ class Options:
         on_conflict: of these calls, in place of that of ``Unique``.
         limit: how many jobs with the same key run at once: ``Limit``, or a list of one. None: any number.
         limit_key: the key itself, whatever the task. 1 to 500 characters. How many run: as ``limit`` says, else one.
-        fair_key: within a queue and priority, jobs with different keys take turns. 1 to 500 characters.
+        fair: within a queue and priority, jobs with different keys take turns: names of arguments, whose values make
+            the key, shared by all tasks that make it of the same names; or a function of the arguments.
+            None, False: no key.
+        fair_key: the key itself. 1 to 500 characters.
         metadata: a JSON object that travels with the job. Never interpreted, but for ``traceparent``.
         database: alias to enqueue on. None: ``PGQUEUE["DATABASE"]``.
 
@@ -97,6 +100,7 @@ class Options:
     on_conflict: Conflict | None = None
     limit: LimitOption = None
     limit_key: str | None = None
+    fair: FairOption = None
     fair_key: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     database: str | None = None
@@ -123,6 +127,7 @@ class Options:
                 check_name(option, key, LONGEST_KEY)
         object.__setattr__(self, "unique", Unique.of("unique", self.unique))
         object.__setattr__(self, "limit", Limit.of("limit", self.limit))
+        object.__setattr__(self, "fair", fair_by(self.fair))
         if self.on_conflict is not None:
             check_word("on_conflict", self.on_conflict, tuple(OnConflict))
 
@@ -198,7 +203,7 @@ class Options:
 UNIQUE, LIMIT = Unique(), Limit()  # of a key that a call gives, where the task says nothing
 
 OF_JOBS = frozenset(option.name for option in dataclasses.fields(Options))
-OF_CALLS = frozenset({"unique_key", "on_conflict", "limit_key"})  # only using() takes them
+OF_CALLS = frozenset({"unique_key", "on_conflict", "limit_key", "fair_key"})  # only using() takes them
 
 
 class SharedOptions(TypedDict, total=False):
@@ -212,6 +217,7 @@ class SharedOptions(TypedDict, total=False):
     keep: bool | float | dt.timedelta
     unique: UniqueOption
     limit: LimitOption
+    fair: FairOption
 
 
 class TaskOptions(SharedOptions, total=False):
@@ -239,7 +245,6 @@ class OwnOptions(TypedDict, total=False):
     atomic: bool
     aliases: Iterable[str]
     sensitive_parameters: Iterable[str] | bool
-    fair_by: KeyBy
 
 
 class TaskDeclaration(SharedOptions, OwnOptions, total=False):
@@ -258,12 +263,11 @@ class OwnOptionsOrNone:
     atomic: bool | None = None
     aliases: Iterable[str] | None = None
     sensitive_parameters: Iterable[str] | bool | None = None
-    fair_by: KeyBy = None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TaskRules:
-    """``OwnOptions`` as a ``TaskDefinition`` has them, checked; the keys are ``KeysBy``."""
+    """``OwnOptions`` as a ``TaskDefinition`` has them, checked."""
 
     backoff: BackoffRule = DEFAULT_RULE  # the wait after a failed attempt
     max_snoozes: int | None = None  # bound on Snooze; None: there is none

@@ -17,7 +17,7 @@ from django.apps import apps
 from django_pgqueue import keys
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import ConfigurationError, TaskDoesNotExist
-from django_pgqueue.keys import KeyBy, Keys, KeysBy, Limit, Unique
+from django_pgqueue.keys import Keys, KeysBy, Limit, Unique
 from django_pgqueue.options import Options, TaskOptions, TaskRules, check_known
 from django_pgqueue.states import LONGEST_NAME
 
@@ -75,7 +75,6 @@ class TaskDefinition(TaskRules):
     func: Callable[..., Any] = field(kw_only=False)
     name: str  # stored with each job: dotted path of the function, or ``name`` of ``@task``
     options: Options
-    fair_by: KeyBy
     signature: inspect.Signature  # of its arguments, without the context
     backend: str  # the alias in ``TASKS`` of a task of Django's Tasks framework
     adapter: TaskAdapter | None  # the rest of such a task
@@ -113,7 +112,7 @@ class TaskDefinition(TaskRules):
         """
         check_known(options)
         changed = dataclasses.replace(self.options, **options)
-        if not {"unique", "limit"} & options.keys():
+        if not {"unique", "limit", "fair"} & options.keys():
             return self._with(options=changed)
         return self._with(options=changed, keys_by=self._keys_by(changed))
 
@@ -141,7 +140,7 @@ class TaskDefinition(TaskRules):
             self.aliases[0] if self.aliases else self.name,
             unique=options.unique if isinstance(options.unique, Unique) else None,
             limit=options.limit if isinstance(options.limit, Limit) else None,
-            fair=self.fair_by,
+            fair=options.fair or None,
         )
 
     def _with(self, **changes: Any) -> Self:

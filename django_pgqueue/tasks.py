@@ -15,7 +15,6 @@ from django_pgqueue.jobs.enqueue import arguments_of, check_arguments, insert_ca
 from django_pgqueue.jobs.handle import JobHandle
 from django_pgqueue.jobs.redaction import shown
 from django_pgqueue.jobs.serialization import check_signature
-from django_pgqueue.keys import KeyBy
 from django_pgqueue.options import OF_RULES, OF_TASKS, Options, TaskDeclaration, check_known
 from django_pgqueue.registry import TaskAdapter, TaskDefinition
 
@@ -228,10 +227,8 @@ def task(
         sensitive_parameters: names of arguments, or of keys in them, whose values are left out of the admin, the log
             and the history, besides those of Django's ``@sensitive_variables`` below ``@task`` and those that
             ``PGQUEUE["SENSITIVE_PARAMETERS"]`` matches. True: all arguments.
-        fair_by: computes the fair key of a job: a function of its arguments, which returns the key or None for none; or
-            names of arguments, whose values make the key, shared by all tasks that compute it of the same names.
         options: see ``Options``: ``queue``, ``priority``, ``max_attempts``, ``timeout``, ``lease``, ``keep``,
-            ``unique``, ``limit`` and more.
+            ``unique``, ``limit``, ``fair`` and more.
 
     Raises:
         ConfigurationError: the function is nested, a lambda or a method, the name is taken, or the options contradict.
@@ -251,7 +248,6 @@ def make(
     func: Callable[P, R],
     *,
     name: str,
-    fair_by: KeyBy = None,
     backend: str = "",
     adapter: TaskAdapter | None = None,
     takes_context: bool = False,
@@ -264,7 +260,6 @@ def make(
         func,
         name=name,
         options=Options(**options),
-        fair_by=fair_by,
         signature=signature,
         backend=backend,
         adapter=adapter,

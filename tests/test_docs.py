@@ -176,7 +176,7 @@ def test_settings_page_tells_what_each_key_does(key):
 
 # Tasks and errors
 
-ONLY_OF_USING = {"run_at", "metadata", "database", "fair_key", *OF_CALLS}
+ONLY_OF_USING = {"run_at", "metadata", "database", *OF_CALLS}
 
 
 def test_tasks_page_lists_every_option():

@@ -16,7 +16,7 @@ from tests.support.keyed import keyed
 
 @pytest.mark.django_db
 def test_key_is_computed_by_a_function_of_the_arguments():
-    declared = keyed(fair_by=str.upper)
+    declared = keyed(fair=str.upper)
     declared.enqueue("ann")
     assert Job.objects.get().fair_key == "ANN"
 
@@ -165,7 +165,7 @@ def test_unique_comes_back_from_json(unique):
     assert back.hold_seconds == unique.hold_seconds
 
 
-@pytest.mark.parametrize("option", ["unique_key", "on_conflict", "limit_key"])
+@pytest.mark.parametrize("option", ["unique_key", "on_conflict", "limit_key", "fair_key"])
 def test_options_of_calls_are_refused_in_a_declaration(option):
     with pytest.raises(InvalidOption, match=rf"no option {option}: it belongs to calls, using\({option}=…\)"):
         keyed(**{option: "keep"})
@@ -260,3 +260,36 @@ def test_anything_else_is_no_limit(given, message):
 def test_limits_come_back_from_json():
     limits = [Limit(["label"], running=3, group="letters")]
     assert Limit.of("limit", json.loads(json.dumps(as_json(limits)))).as_json() == limits[0].as_json()
+
+
+# Fair
+
+
+@pytest.mark.parametrize(
+    ("fair", "key"),
+    [
+        ("label", 'label="a"'),
+        (["number", "label"], 'number=1,label="a"'),
+        (lambda label, number=1: label.upper(), "A"),
+        (lambda label: None, None),
+        (False, None),
+        (None, None),
+    ],
+    ids=str,
+)
+def test_fair_key_is_shared_by_all_tasks_that_make_it_of_the_same(fair, key):
+    one, other = (keyed(pair, fair=fair, name=name) for name in ("tests.one", "tests.other"))
+    assert one.keys(("a",), {}).fair == other.keys(("a",), {}).fair == key
+
+
+def test_call_may_take_turns_by_something_else():
+    task = keyed(pair, fair="label")
+    assert task.using(fair="number").keys(("a",), {}).fair == "number=1"
+    assert task.using(fair=False).keys(("a",), {}).fair is None
+    assert task.using(fair_key="mine").keys(("a",), {}).fair == "mine"
+
+
+@pytest.mark.parametrize("fair", [(), True, 7, [7]])
+def test_what_makes_no_turns_is_refused(fair):
+    with pytest.raises(InvalidOption, match="fair is a function, or names of arguments, not "):
+        keyed(pair, fair=fair)

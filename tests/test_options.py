@@ -29,13 +29,12 @@ def test_options_for_type_checkers_are_those_there_are():
 def test_options_of_a_task_itself_are_the_same_for_both_kinds_of_tasks():
     declared = get_type_hints(OwnOptions)
     assert get_type_hints(OwnOptionsOrNone) == {name: kind | None for name, kind in declared.items()}
-    assert declared.keys() - get_type_hints(TaskRules).keys() == {"fair_by"}  # KeysBy
-    assert not get_type_hints(TaskRules).keys() - declared.keys()
+    assert get_type_hints(TaskRules).keys() == declared.keys()
 
 
 def test_type_checkers_know_each_option_of_task():
     """But those that say something of single jobs."""
-    of_single_jobs = OF_CALLS | {"run_at", "fair_key", "metadata", "database"}
+    of_single_jobs = OF_CALLS | {"run_at", "metadata", "database"}
     assert get_type_hints(TaskDeclaration).keys() == OF_JOBS - of_single_jobs | OF_TASKS
 
 

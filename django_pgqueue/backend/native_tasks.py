@@ -13,7 +13,7 @@ from django_pgqueue.backend.execution import adapter_of
 from django_pgqueue.backport import of_both
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidOption
 from django_pgqueue.framework import AnyTask, InvalidTask, InvalidTaskBackend, Task, TaskResultMismatch
-from django_pgqueue.keys import Conflict, Limit, LimitOption, Unique, UniqueOption
+from django_pgqueue.keys import Conflict, FairOption, Limit, LimitOption, Unique, UniqueOption, fair_by
 from django_pgqueue.options import OF_CALLS, OF_TASKS, OwnOptionsOrNone
 from django_pgqueue.registry import TaskDefinition
 
@@ -44,6 +44,7 @@ class PgQueueTask(AnyTask, OwnOptionsOrNone):
     on_conflict: Conflict | None = None
     limit: LimitOption = None
     limit_key: str | None = None
+    fair: FairOption = None
     fair_key: str | None = None
     metadata: Mapping[str, Any] | None = None
 
@@ -207,7 +208,8 @@ def check_options(given: Mapping[str, Any]) -> None:
     """Raise InvalidOption where a value cannot be one of an option; its task knows which keys there are."""
     for name, rule in (("unique", Unique), ("limit", Limit)):
         rule.of(name, given.get(name))
-    known = {name: value for name, value in given.items() if name not in {"unique", "limit", "fair_by"}}
+    fair_by(given.get("fair"))
+    known = {name: value for name, value in given.items() if name not in {"unique", "limit", "fair"}}
     made = tasks.make(lambda: None, name="any", **known)
     _ = made.discard_on.classes
 

@@ -67,7 +67,7 @@ def made(**options) -> tasks.Task:
 
 
 def test_keys_that_the_task_computes_are_computed_anew():
-    task = made(unique="user", limit=Limit(lambda user, password: user[0]), fair_by=lambda user, password: None)
+    task = made(unique="user", limit=Limit(lambda user, password: user[0]), fair=lambda user, password: None)
     old = Keys('tests.made:user="ann"', "tests.made:a", "given")
     new = Keys('tests.made:user="bob"', "tests.made:b", "given")
     assert task.keys(("ann", "x"), {}) == old._replace(fair=None)
