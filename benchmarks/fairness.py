@@ -58,7 +58,7 @@ def fill(backlog: int) -> None:
 def enqueue_late(key: str) -> list[int]:
     from benchmarks.tasks import noop
 
-    return [job.id for job in noop.using(fair_key=key, keep=False).enqueue_many([()] * LATE)]
+    return [job.id for job in noop.using(fair_key=key, keep_result=False).enqueue_many([()] * LATE)]
 
 
 def turn_of_late_jobs(options: argparse.Namespace) -> Iterator[Finding]:

@@ -106,7 +106,7 @@ def turn(database, way: str) -> float:
 
     border = ThreadInterrupts()
     with mock.patch.object(trace, "_TRACER_PROVIDER", provider_of(way)):
-        noop.using(metadata=WAYS[way], keep=False).enqueue_many([()] * BATCH)
+        noop.using(metadata=WAYS[way], keep_result=False).enqueue_many([()] * BATCH)
         installed = instrumentation.around_runs[:]
         if way == "absent":
             instrumentation.around_runs.clear()
@@ -144,7 +144,7 @@ def rate(options: argparse.Namespace, way: str) -> float:
 
     begin_empty()
     with mock.patch.object(trace, "_TRACER_PROVIDER", provider_of(way)):
-        noop.using(metadata=WAYS[way], keep=False).enqueue_many([()] * options.jobs)
+        noop.using(metadata=WAYS[way], keep_result=False).enqueue_many([()] * options.jobs)
     settle()
     asked = {"TRACING": "idle" if way == "metadata" else way}
     options_of_worker = ("--settings=benchmarks.traced", "--processes=1", "--concurrency=8")

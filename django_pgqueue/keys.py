@@ -18,7 +18,7 @@ from django_pgqueue.validation import check_flag, check_name, check_seconds, che
 Compute = Callable[..., str | None]
 
 KeyBy = Compute | Iterable[str] | None  # a function of the arguments, or names of those whose values make it
-By = Compute | tuple[str, ...] | Literal[True]  # the same, checked; True: all arguments
+By = Compute | tuple[str, ...]  # the same, checked
 
 Until = Literal["end", "start"]
 Conflict = Literal["keep", "replace", "later", "earlier"]

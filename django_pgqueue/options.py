@@ -27,7 +27,7 @@ from django_pgqueue.states import (
     OnConflict,
 )
 from django_pgqueue.stored_values import aware
-from django_pgqueue.validation import check_name, check_seconds, check_whole, check_word, seconds_of
+from django_pgqueue.validation import check_flag, check_name, check_seconds, check_whole, check_word, seconds_of
 
 TO_START_LATER = "use run_at, a datetime or a timedelta from now"
 MEANT = {  # options of other task queues
@@ -36,7 +36,7 @@ MEANT = {  # options of other task queues
     "default_retry_delay": "use backoff",
     "delay": TO_START_LATER,
     "eta": TO_START_LATER,
-    "ignore_result": "use keep",
+    "ignore_result": "use keep_result",
     "job_timeout": "use timeout",
     "max_retries": "use max_attempts, which counts the first attempt too",
     "queue_name": "use queue",
@@ -64,8 +64,9 @@ class Options:
         timeout: seconds above 0, or a timedelta, of a year at most, that one attempt may take. None: no limit.
         lease: seconds above 0, or a timedelta, of a year at most, for which a silent worker keeps the job. None:
             ``PGQUEUE["LEASE_SECONDS"]``.
-        keep: whether the succeeded job is kept in ``succeeded_jobs``; or seconds above 0, or a timedelta, of a year at
-            most, for how long, and never longer than ``PGQUEUE["RETENTION_DAYS"]``. Default: True.
+        keep_result: whether the succeeded job is kept in ``succeeded_jobs``, with what it returned. Default: True.
+        keep_for: seconds above 0, or a timedelta, of a year at most, for which it is kept, and never longer than
+            ``PGQUEUE["RETENTION_DAYS"]``. None: as long as that. Without effect where it is not kept.
         run_at: earliest start: an aware datetime, or a timedelta of at most 100 years from
             now, by the database's clock. None: now.
         expires: until when it may be started: an aware datetime, or seconds or a timedelta after it is due. Later it
@@ -92,7 +93,8 @@ class Options:
     max_attempts: int | None = None
     timeout: float | dt.timedelta | None = None
     lease: float | dt.timedelta | None = None
-    keep: bool | float | dt.timedelta = True
+    keep_result: bool = True
+    keep_for: float | dt.timedelta | None = None
     run_at: dt.datetime | dt.timedelta | None = None
     expires: float | dt.datetime | dt.timedelta | None = None
     unique: UniqueOption = None
@@ -110,11 +112,10 @@ class Options:
         check_whole("priority", self.priority, LOWEST_PRIORITY, HIGHEST_PRIORITY)
         if self.max_attempts is not None:
             check_whole("max_attempts", self.max_attempts, 1, 32767)
-        for option in ("timeout", "lease"):
+        for option in ("timeout", "lease", "keep_for"):
             if (seconds := getattr(self, option)) is not None:
                 check_seconds(option, seconds)
-        if not isinstance(self.keep, bool):
-            check_seconds("keep, where it is not True or False,", self.keep)
+        check_flag("keep_result", self.keep_result)
         if not isinstance(self.metadata, Mapping):
             raise InvalidOption(f"metadata is a JSON object, not {self.metadata!r}.")
         _check_run_at("run_at", self.run_at)
@@ -161,13 +162,9 @@ class Options:
         return math.ceil(seconds_of(self.lease)) if self.lease is not None else conf.lease_seconds
 
     @property
-    def is_kept(self) -> bool:
-        return self.keep is not False
-
-    @property
     def keep_seconds(self) -> int | None:
         """For how long a succeeded job is kept; None: as long as its partition, or not at all."""
-        return None if isinstance(self.keep, bool) else math.ceil(seconds_of(self.keep))
+        return math.ceil(seconds_of(self.keep_for)) if self.keep_result and self.keep_for is not None else None
 
     @property
     def uniqueness(self) -> Unique:
@@ -214,7 +211,8 @@ class SharedOptions(TypedDict, total=False):
     max_attempts: int | None
     timeout: float | dt.timedelta | None
     lease: float | dt.timedelta | None
-    keep: bool | float | dt.timedelta
+    keep_result: bool
+    keep_for: float | dt.timedelta | None
     unique: UniqueOption
     limit: LimitOption
     fair: FairOption

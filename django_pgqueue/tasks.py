@@ -227,7 +227,7 @@ def task(
         sensitive_parameters: names of arguments, or of keys in them, whose values are left out of the admin, the log
             and the history, besides those of Django's ``@sensitive_variables`` below ``@task`` and those that
             ``PGQUEUE["SENSITIVE_PARAMETERS"]`` matches. True: all arguments.
-        options: see ``Options``: ``queue``, ``priority``, ``max_attempts``, ``timeout``, ``lease``, ``keep``,
+        options: see ``Options``: ``queue``, ``priority``, ``max_attempts``, ``timeout``, ``lease``, ``keep_result``,
             ``unique``, ``limit``, ``fair`` and more.
 
     Raises:

@@ -74,6 +74,11 @@ ENDINGS = {
 
 
 @dataclass(frozen=True)
+def chosen(rest):
+    """Return what the model calls its options in the words of ``using()``."""
+    return {"keep_result" if name == "keep" else name: value for name, value in rest.items()}
+
+
 class Run:
     """One claimed job in the hands of its worker, for ever: it may come back with an outcome when all is over."""
 
@@ -170,7 +175,7 @@ class Lifecycle(RuleBasedStateMachine):
         delay, queue, lease = options["delay"], options["queue"], options["lease"]
         rest = {name: options[name] for name in ("priority", "max_attempts", "keep")}
         run_at = dt.timedelta(hours=delay) if delay else None
-        task = app.noop.using(queue=queue, run_at=run_at, lease=lease * HOUR, **rest)
+        task = app.noop.using(queue=queue, run_at=run_at, lease=lease * HOUR, **chosen(rest))
         with self.parties.acting(name) as (_, book):
             ids = [task.enqueue().id] if number == 1 else enqueued_ids(task, [()] * number)
             due, state = self.model.due(delay), "scheduled" if delay > 0 else "queued"
@@ -188,7 +193,7 @@ class Lifecycle(RuleBasedStateMachine):
         hold = hours * HOUR if hours and scope == "end" else None
         how = {"unique_key": key, "unique": Unique(until=scope, hold=hold, on_conflict=conflict)}
         run_at = dt.timedelta(hours=delay) if delay else None
-        task = app.noop.using(queue=queue, run_at=run_at, lease=lease * HOUR, **rest, **how)
+        task = app.noop.using(queue=queue, run_at=run_at, lease=lease * HOUR, **chosen(rest), **how)
         with self.parties.acting(name) as (_, book):
             if book.must_wait_for([key]):
                 return multiple()
@@ -213,7 +218,7 @@ class Lifecycle(RuleBasedStateMachine):
         rest = {name: options[name] for name in ("priority", "max_attempts", "keep")}
         how = {"limit_key": key, "limit": Limit(running=limit, strict=is_strict)}
         run_at = dt.timedelta(hours=delay) if delay else None
-        task = app.noop.using(queue=queue, run_at=run_at, lease=lease * HOUR, **rest, **how)
+        task = app.noop.using(queue=queue, run_at=run_at, lease=lease * HOUR, **chosen(rest), **how)
         with self.parties.acting(name) as (_, book):
             ids, due = enqueued_ids(task, [()] * number), self.model.due(delay)
             keys = {"state": "scheduled" if delay > 0 else "limited", "limited_by": key, "limit": limit}

@@ -148,9 +148,9 @@ def go_where_it_is(admin: ActionsAdmin, request: HttpRequest, object_id: str) ->
     if found is None:
         words = ngettext(
             "There is no job %(id)s: it was never committed, or nothing is kept of it any more. Succeeded jobs are "
-            "kept for %(days)s day, those of tasks with keep=False not at all.",
+            "kept for %(days)s day, those of tasks with keep_result=False not at all.",
             "There is no job %(id)s: it was never committed, or nothing is kept of it any more. Succeeded jobs are "
-            "kept for %(days)s days, those of tasks with keep=False not at all.",
+            "kept for %(days)s days, those of tasks with keep_result=False not at all.",
             conf.retention_days,
         )
         admin.message_user(request, words % {"id": text, "days": conf.retention_days}, messages.WARNING)

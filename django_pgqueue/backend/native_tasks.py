@@ -37,7 +37,8 @@ class PgQueueTask(AnyTask, OwnOptionsOrNone):
     max_attempts: int | None = None
     timeout: float | dt.timedelta | None = None
     lease: float | dt.timedelta | None = None
-    keep: bool | float | dt.timedelta | None = None
+    keep_result: bool | None = None
+    keep_for: float | dt.timedelta | None = None
     expires: float | dt.datetime | dt.timedelta | None = None
     unique: UniqueOption = None
     unique_key: str | None = None

@@ -119,7 +119,7 @@ class Seed:
         self.load = load
         self.room = room
         task: Task[..., Any] = tasks.awork if load.is_async else tasks.work
-        self.task = task.using(keep=load.history)
+        self.task = task.using(keep_result=load.history)
         self._payload = base64.b64encode(os.urandom(load.payload_bytes)).decode()[: load.payload_bytes]
         self._random = random.Random(0)  # noqa: S311 - the same sleeps in each bench
 

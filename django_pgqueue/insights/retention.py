@@ -90,7 +90,9 @@ def keeps() -> dict[str, bool | int]:
     """Return the tasks of this code whose succeeded jobs are not kept, or kept for a number of seconds only."""
     options = {name: task.options for name in registry.known() if (task := registry.find(name))}
     return {
-        name: one.keep_seconds or one.is_kept for name, one in options.items() if one.keep_seconds or not one.is_kept
+        name: one.keep_seconds or one.keep_result
+        for name, one in options.items()
+        if one.keep_seconds or not one.keep_result
     }
 
 

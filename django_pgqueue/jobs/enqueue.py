@@ -257,7 +257,7 @@ def _parameters(task: TaskDefinition, seen: InsertHook, schedule_id: int | None)
         "max_attempts": options.attempts_allowed,
         "lease_seconds": options.lease_seconds,
         "timeout_seconds": options.timeout_seconds,
-        "keep": options.is_kept,
+        "keep": options.keep_result,
         "keep_seconds": options.keep_seconds,
         "parent_id": (parent.id or None) if parent else None,
         "schedule_id": schedule_id,

@@ -194,7 +194,7 @@ def result_of(state: JobState) -> Any:
     if not state.keeps_result:
         raise ResultNotKept(
             f"Job {state.id} ({state.task}) has succeeded, and its result is not kept: it is not JSON or too large, as "
-            "the worker's log says, or its task has keep=False."
+            "the worker's log says, or its task has keep_result=False."
         )
     return state.result
 

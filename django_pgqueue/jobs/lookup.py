@@ -78,7 +78,7 @@ def may_be(job_id: int) -> bool:
 def unknown(job_id: int) -> JobDoesNotExist:
     return JobDoesNotExist(
         f"There is no job {job_id}: it was never committed, or nothing is kept of it any more. What has succeeded is "
-        "kept for RETENTION_DAYS; jobs of tasks with keep=False are not."
+        "kept for RETENTION_DAYS; jobs of tasks with keep_result=False are not."
     )
 
 

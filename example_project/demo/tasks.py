@@ -23,7 +23,7 @@ def print_label(order_id: int) -> None:
     time.sleep(1)
 
 
-@task(queue="newsletter", keep=False)
+@task(queue="newsletter", keep_result=False)
 def send_newsletter(subscriber: str) -> None:
     """Send one copy; the mail provider limits the rate, and the queue has that limit."""
     time.sleep(random.uniform(0.1, 0.4))

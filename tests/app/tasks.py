@@ -157,7 +157,7 @@ def call_exit() -> None:
     raise SystemExit(3)
 
 
-@task(keep=False)
+@task(keep_result=False)
 def unkept() -> None:
     mark()
 
@@ -440,7 +440,7 @@ def go_on(times: int, seconds: float = 0) -> None:
         raise ValueError("not this time")
 
 
-@task(keep=dt.timedelta(hours=1))
+@task(keep_for=dt.timedelta(hours=1))
 def kept_for_an_hour() -> None:
     pass
 

@@ -19,7 +19,7 @@ def test_settings_as_they_should_be_are_no_problem():
     given = dict.fromkeys(("timeout", "lease")) | {"max_attempts": 5, "backoff": 3, "database": "default"}
     given |= {
         "discard_on": ["tests.app.models.Mark.DoesNotExist"],
-        "tasks": {"tests.app.contract.add": {"keep": False}},
+        "tasks": {"tests.app.contract.add": {"keep_result": False}},
     }
     assert problems(OPTIONS=given, QUEUES=["default"]) == {}
     assert problems() == problems(QUEUES=[]) == {}
@@ -80,7 +80,7 @@ def function() -> None:
 
 def test_path_whose_options_would_not_be_asked_for_is_named_with_the_right_one(own_registry, monkeypatch):
     def told(path):
-        return problems(OPTIONS={"tasks": {path: {"keep": False}}})["pgqueue.E007"]
+        return problems(OPTIONS={"tasks": {path: {"keep_result": False}}})["pgqueue.E007"]
 
     assert "'tests.app.tasks.noop', which is a @task of django_pgqueue" in told("tests.app.tasks.noop")
     assert "Give them to its own @task" in told("tests.app.tasks.noop")

@@ -50,7 +50,7 @@ def test_options_above_task_are_those_of_the_native_task(own_registry):
         timeout=60,
         lease=dt.timedelta(minutes=5),
         unique=lambda: "key",
-        keep=False,
+        keep_result=False,
     )(task(function))
     native = registry.get("old.name")
     assert native is made.native is registry.get(f"{__name__}.function")
@@ -60,7 +60,7 @@ def test_options_above_task_are_those_of_the_native_task(own_registry):
         native.max_snoozes,
         native.atomic,
         native.sensitive_parameters,
-        native.options.keep,
+        native.options.keep_result,
     ) == (9, 4, True, {"card"}, False)
     assert native.keys((), {}).unique == "old.name:key"
 
@@ -76,11 +76,11 @@ def test_task_takes_options_itself(own_registry):
 def test_options_of_the_alias_are_for_tasks_that_say_nothing(own_registry, settings):
     patient = settings.TASKS["patient"]
     settings.TASKS = settings.TASKS | {
-        "patient": patient | {"OPTIONS": {"max_attempts": 5, "timeout": 60, "backoff": 3, "keep": False}}
+        "patient": patient | {"OPTIONS": {"max_attempts": 5, "timeout": 60, "backoff": 3, "keep_result": False}}
     }
     native = job_options(timeout=90)(task(backend="patient")(function)).native
     assert (native.options.max_attempts, native.options.timeout, native.backoff.function(1, None)) == (5, 90, 3)
-    assert native.options.keep is False
+    assert native.options.keep_result is False
 
 
 FUNCTION = f"{__name__}.of_an_order"
@@ -141,7 +141,7 @@ def test_wrong_option_of_a_single_task_is_named_with_its_place(own_registry, ali
         {"discard_on": 5},
         {"sensitive_parameters": "card"},
         {"unique": ["no_argument"]},
-        {"keep": "no"},
+        {"keep_result": "no"},
     ],
     ids=str,
 )

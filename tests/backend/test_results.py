@@ -143,7 +143,7 @@ def test_killed_and_expired_jobs_have_failed(queue, backend):
 
 
 def test_reserved_without_history_is_a_success(queue, backend):
-    result = app.once.using(unique=Unique(hold=600), keep=False).enqueue("a")
+    result = app.once.using(unique=Unique(hold=600), keep_result=False).enqueue("a")
     work(queue)
     assert (Job.objects.get().status, SucceededJob.objects.count()) == ("reserved", 0)
     result.refresh()

@@ -41,7 +41,7 @@ class Group:
     def entries(self) -> Iterator[list[Any]]:
         options = self.task.options
         for key, *_ in self.calls:
-            yield [key, self.task.func.__name__, options.attempts_allowed, options.keep, self.is_undone]
+            yield [key, self.task.func.__name__, options.attempts_allowed, options.keep_result, self.is_undone]
 
     def enqueue(self) -> None:
 
@@ -129,7 +129,7 @@ class Producer:
         name = draw.choices(list(TASKS), list(TASKS.values()))[0]
         options: dict[str, Any] = {"queue": draw.choice(QUEUES), "priority": draw.randint(-2, 2)}
         if name == "plain":
-            options["keep"] = draw.random() < 0.8
+            options["keep_result"] = draw.random() < 0.8
         if draw.random() < 0.1:
             options["run_at"] = dt.timedelta(seconds=draw.uniform(0.1, 5))
         size = (

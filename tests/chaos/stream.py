@@ -51,7 +51,7 @@ def enqueue_ahead(folder: Path, seconds: float) -> None:
             entry = {"batch": start, "in_transaction": False, "rolls_back": False, "jobs": jobs}
             file.write(json.dumps(entry) + "\n")
             due = first + dt.timedelta(seconds=part / PARTS)
-            plain.using(queue="stream", keep=False, run_at=due).enqueue_many([(key,) for key, *_ in jobs])
+            plain.using(queue="stream", keep_result=False, run_at=due).enqueue_many([(key,) for key, *_ in jobs])
             file.write(json.dumps({"answered": start}) + "\n")
     early = first - timezone.now() - dt.timedelta(seconds=BEGIN_SECONDS)
     Job.objects.filter(queue="stream").update(run_at=F("run_at") - early)

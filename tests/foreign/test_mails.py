@@ -15,7 +15,7 @@ REQUIREMENTS = "mails"
 SWITCHED = {
     "tasks.py": {
         "from celery import shared_task": "from django_pgqueue import task",
-        "'ignore_result': True": "'keep': False",
+        "'ignore_result': True": "'keep_result': False",
         "@shared_task(": "@task(",
         "send_emails.retry([[message], combined_kwargs], exc=e, throw=False)": (
             "send_emails.enqueue([message], combined_kwargs)"

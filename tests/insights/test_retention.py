@@ -42,7 +42,7 @@ def test_it_tells_of_what_goes_one_by_one(queue, sql, today, settings, monkeypat
     ids = enqueued_ids(app.noop, [()] * 3)
     kill(ids, by="test")
     sql("UPDATE pgqueue_dead_jobs SET died_at = '2020-01-01 12:00+00'")
-    finish(queue, *enqueued_ids(app.noop.using(keep=3600), [()] * 2))
+    finish(queue, *enqueued_ids(app.noop.using(keep_for=3600), [()] * 2))
     sql("UPDATE pgqueue_succeeded_jobs SET prune_at = now() WHERE id = (SELECT min(id) FROM pgqueue_succeeded_jobs)")
     finish(queue, app.noop.enqueue().id)
     sql("UPDATE pgqueue_succeeded_jobs SET succeeded_at = succeeded_at - interval '3 days' WHERE prune_at IS NULL")

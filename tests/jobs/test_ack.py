@@ -330,7 +330,7 @@ def test_next_job_has_all_of_the_first_but_its_id_and_its_past(queue, sql):
     task = app.record.using(
         priority=7, max_attempts=4, timeout=60, lease=90, metadata={"a": 1}, expires=600,
         unique_key="u", unique=Unique(hold=5), limit_key="c", limit=Limit(running=3, strict=True),
-        fair_key="f", keep=HOUR,
+        fair_key="f", keep_for=HOUR,
     )  # fmt: skip
     first = task.enqueue("x").id
     sql("UPDATE pgqueue_jobs SET status = 'queued', concurrency_slot = 1")
@@ -390,7 +390,7 @@ def test_unique_key_goes_on_to_the_next_job(queue, scope):
 
 
 def test_unkept_job_is_not_kept_and_history_may_be_off(queue, settings):
-    app.record.using(keep=False).enqueue()
+    app.record.using(keep_result=False).enqueue()
     repeat(queue, claim_one(queue), 60)
     assert (SucceededJob.objects.count(), Job.objects.get().keep) == (0, False)
     Job.objects.all().delete()

@@ -44,7 +44,7 @@ def notifications(queue: QueueConnection):
 @pytest.mark.django_db
 def test_enqueue_stores_arguments_and_options():
     handle = app.record.using(
-        queue="mail", priority=7, max_attempts=3, timeout=1.5, lease=90, keep=False, metadata={"order": 1}
+        queue="mail", priority=7, max_attempts=3, timeout=1.5, lease=90, keep_result=False, metadata={"order": 1}
     ).enqueue(label="x")
     job = Job.objects.get(pk=handle.id)
     assert (handle.task, handle.queue, handle.database) == ("tests.app.tasks.record", "mail", "default")
@@ -186,7 +186,7 @@ def test_enqueue_many_names_the_call_that_is_wrong():
 
 @pytest.mark.django_db
 def test_calls_of_many_tasks_and_options_are_one_statement(django_assert_num_queries):
-    mail = app.record.using(queue="mail", priority=7, metadata={"a": "é"}, timeout=3, keep=False, max_attempts=2)
+    mail = app.record.using(queue="mail", priority=7, metadata={"a": "é"}, timeout=3, keep_result=False, max_attempts=2)
     later = app.noop.using(run_at=HOUR, lease=90)
     with django_assert_num_queries(1):
         handles = enqueue_many([mail.bind("a"), later.bind(), app.record.bind(label="b"), mail.bind("c")])
@@ -217,7 +217,7 @@ def test_job_of_mixed_calls_is_the_same_row_as_one_that_is_enqueued_alone(option
     """Whatever column enqueueing fills."""
     run_at = timezone.now() + HOUR
     task = app.record.using(
-        queue="mail", priority=3, run_at=run_at, keep=60, expires=90, metadata={"order": [1]}, timeout=2, **options
+        queue="mail", priority=3, run_at=run_at, keep_for=60, expires=90, metadata={"order": [1]}, timeout=2, **options
     )
     handles = [task.enqueue("x"), *enqueue_many([task.bind("x"), app.noop.bind()])[:1]]
     alone, mixed = (Job.objects.filter(pk=handle.id).values().get() for handle in handles)

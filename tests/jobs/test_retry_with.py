@@ -30,8 +30,8 @@ def again(job_id, task=app.record, args=("new",), kwargs=None, form="f", **value
 
 def test_new_job_is_like_the_dead_one_and_both_know_of_each_other():
     task = app.record.using(
-        timeout=60, max_attempts=4, lease=90, keep=3600, metadata={"order": 17}, unique_key="u", unique=Unique(hold=60),
-        fair_key="f", expires=60,
+        timeout=60, max_attempts=4, lease=90, keep_for=3600, metadata={"order": 17}, unique_key="u",
+        unique=Unique(hold=60), fair_key="f", expires=60,
     )  # fmt: skip
     old = dead(task, "x", errors=[{"kind": "failed", "error": "ValueError", "attempt": 4, "worker_id": 1}])
     cause = DeadJob.objects.get(pk=old).cause

@@ -68,7 +68,7 @@ def die(number: int = 1) -> list[int]:
 
 @pytest.mark.parametrize("keep", [HOUR, 3600, 3599.5])
 def test_finished_job_is_kept_for_as_long_as_its_call_said(queue, sql, keep):
-    brief, usual = app.noop.using(keep=keep).enqueue().id, app.noop.enqueue().id
+    brief, usual = app.noop.using(keep_for=keep).enqueue().id, app.noop.enqueue().id
     finish(queue, brief, usual)
     succeeded = SucceededJob.objects.get(pk=brief)
     assert succeeded.prune_at - succeeded.succeeded_at == HOUR
@@ -101,7 +101,7 @@ def test_task_says_how_long_its_jobs_are_kept_and_a_worker_that_does_not_know_it
 )
 def test_time_of_its_own_goes_with_a_job_whatever_becomes_of_it(queue, sql, options):
     """Enqueued with keys, killed, retried, and succeeded, also with a reserved row."""
-    job_id = app.noop.using(keep=HOUR, **options).enqueue().id
+    job_id = app.noop.using(keep_for=HOUR, **options).enqueue().id
     assert Job.objects.get().keep_seconds == 3600
     assert kill([job_id], by="ann").dead == [job_id]
     assert DeadJob.objects.get().keep_seconds == 3600
@@ -113,13 +113,13 @@ def test_time_of_its_own_goes_with_a_job_whatever_becomes_of_it(queue, sql, opti
 
 
 def test_many_calls_are_kept_as_one_is(queue):
-    app.noop.using(keep=HOUR).enqueue_many([(), ()])
+    app.noop.using(keep_for=HOUR).enqueue_many([(), ()])
     assert set(Job.objects.values_list("keep", "keep_seconds")) == {(True, 3600)}
-    assert {app.noop.using(keep=keep).options.keep_seconds for keep in (True, False)} == {None}
+    assert {app.noop.using(keep_result=keep).options.keep_seconds for keep in (True, False)} == {None}
 
 
 def test_locked_rows_are_stepped_over_and_a_slice_is_as_large_as_was_said(queue, sql):
-    ids = enqueued_ids(app.noop.using(keep=1), [()] * 5)
+    ids = enqueued_ids(app.noop.using(keep_for=1), [()] * 5)
     finish(queue, *ids)
     age(sql, hours=1)
     with transaction.atomic():
@@ -206,7 +206,7 @@ def test_worker_prunes_all_kinds_as_long_as_there_is_more_and_then_looks_no_soon
 ):
     caplog.set_level("INFO")
     settings.PGQUEUE = {"DEAD_RETENTION_DAYS": 1}
-    ids = enqueued_ids(app.noop.using(keep=1), [()] * 50)
+    ids = enqueued_ids(app.noop.using(keep_for=1), [()] * 50)
     finish(queue, *ids)
     die(3)
     put_into_default(sql, 700, days=30)

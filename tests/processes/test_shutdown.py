@@ -28,7 +28,7 @@ def test_a_thousand_jobs_fetched_ahead_go_back_as_if_they_had_never_been_claimed
     """Jobs that take no time let the process fetch far ahead; then it is frozen, told to stop, and thawed."""
     worker = start_worker("--concurrency", "4").wait_until_ready()
     [child] = worker.children()
-    quick = app.noop.using(priority=10, keep=False)
+    quick = app.noop.using(priority=10, keep_result=False)
     with transaction.atomic():
         quick.enqueue_many([()] * 10_000)
         slow = enqueued_ids(app.sleep, [(2,)] * 3_000)

@@ -107,7 +107,7 @@ def test_outcome_that_could_not_even_be_sent_is_stale_when_another_worker_has_ru
     """As after a network that was cut, or in a process that thaws while the primary is away."""
     counted = []
     consumer._stats.count = lambda outcomes, stale: counted.append((list(outcomes), stale))
-    [job_id] = enqueued_ids(app.noop.using(keep=keep), [()])
+    [job_id] = enqueued_ids(app.noop.using(keep_result=keep), [()])
     cycle(consumer)
     consumer.slots.finish()
     settings = consumer.database._wrapper.settings_dict
@@ -164,7 +164,7 @@ def test_outcome_in_doubt_is_stale_when_another_worker_has_run_the_job(consumer,
 def test_outcome_of_each_kind_that_was_committed_without_an_answer_is_not_stale(
     consumer, monkeypatch, caplog, fate, keep
 ):
-    app.noop.using(keep=keep).enqueue_many([()])
+    app.noop.using(keep_result=keep).enqueue_many([()])
     cycle(consumer)
     receipt = ack.receipt
 

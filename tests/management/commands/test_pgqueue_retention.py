@@ -21,7 +21,7 @@ def test_run_does_a_pass_and_shows_what_is_left(queue, sql, today, old_partition
     settings.PGQUEUE = {"DEAD_RETENTION_DAYS": 30}
     kill(enqueued_ids(app.noop, [()] * 3), by="test")
     sql("UPDATE pgqueue_dead_jobs SET died_at = '2020-01-01 12:00+00'")
-    finish(queue, *enqueued_ids(app.noop.using(keep=3600), [()] * 2))
+    finish(queue, *enqueued_ids(app.noop.using(keep_for=3600), [()] * 2))
     sql("UPDATE pgqueue_succeeded_jobs SET prune_at = now()")
     sql(
         "INSERT INTO pgqueue_stats (minute, queue, task) "

@@ -1,6 +1,6 @@
 """django-pgqueue: docs/reference/worker-command.md of this project.
 
-The real ``pgqueue_worker`` command with its defaults. History is off (``keep=False``) unless PEERS_KEEP is set.
+The real ``pgqueue_worker`` command with its defaults. History is off (``keep_result=False``) unless PEERS_KEEP is set.
 """
 
 import os
@@ -16,7 +16,7 @@ class Queue(base.Queue):
         django.setup()
         from benchmarks.peers.workers.pgqueue.tasks import noop
 
-        self.noop = noop.using(keep="PEERS_KEEP" in os.environ)
+        self.noop = noop.using(keep_result="PEERS_KEEP" in os.environ)
 
     def prepare(self) -> None:
         from django.core.management import call_command
