@@ -1,5 +1,6 @@
 """Options of the worker command, and the reloader that it gets while developing."""
 
+import re
 import subprocess
 import sys
 
@@ -43,6 +44,29 @@ def test_wrong_options_of_health_are_named():
     assert "--health-port must be 1 to 65535, not 65536." in str(caught.value)
     assert "--health-max-age must be more than 0 seconds, not 0.0." in str(caught.value)
     assert "--health-file is in a folder that is not there: '/no/such/folder/file'." in str(caught.value)
+
+
+def test_help_puts_options_into_groups():
+    text = pgqueue_worker.Command().create_parser("manage.py", "pgqueue_worker").format_help()
+    groups = re.findall(r"^(\w[\w ]*):$", text, flags=re.MULTILINE)
+    assert groups == ["options", "start and stop", "recycling", "health", "metrics", "development"]
+    assert "--max-jobs" in text.partition("\nrecycling:\n")[2].partition("\nhealth:\n")[0]
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("2", 2.0), ("2s", 2.0), ("1.5m", 90.0)])
+def test_shutdown_timeout_is_a_duration(text, seconds):
+    parser = pgqueue_worker.Command().create_parser("manage.py", "pgqueue_worker")
+    options = vars(parser.parse_args(["--shutdown-timeout", text]))
+    plan = pgqueue_worker.plan_from(options)
+    assert plan.shutdown_timeout_seconds == seconds
+    off = (plan.max_jobs, plan.max_memory_mb, plan.health_port, plan.metrics_port, plan.health_max_age)
+    assert off == (None, None, None, None, None)
+
+
+def test_queues_are_served_in_the_order_in_which_they_are_named():
+    parser = pgqueue_worker.Command().create_parser("manage.py", "pgqueue_worker")
+    options = vars(parser.parse_args(["--queue", "high,low", "--queue=-slow", "--queue", "low,rest*"]))
+    assert pgqueue_worker.plan_from(options).queues == ("high", "low", "-slow", "rest*")
 
 
 @pytest.fixture
