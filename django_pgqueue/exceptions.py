@@ -45,6 +45,40 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_pgqueue.states import LONGEST_DELAY, Reason
 
+__all__ = [
+    "ConfigurationError",
+    "Discard",
+    "InvalidArguments",
+    "InvalidBulkAction",
+    "InvalidFilter",
+    "InvalidLimit",
+    "InvalidOption",
+    "InvalidSchedule",
+    "JobControl",
+    "JobDied",
+    "JobDoesNotExist",
+    "JobExpired",
+    "JobFailed",
+    "JobInterrupted",
+    "JobKilled",
+    "JobLost",
+    "JobNotCommitted",
+    "JobNotFinished",
+    "JobSuperseded",
+    "JobTimeout",
+    "JobWasKilled",
+    "LeaseLost",
+    "NoCurrentJob",
+    "NoResult",
+    "PgQueueError",
+    "Redacted",
+    "ResultNotKept",
+    "ResultRefused",
+    "Retry",
+    "Snooze",
+    "TaskDoesNotExist",
+]
+
 
 class PgQueueError(Exception):
     """Every error that this package raises on purpose."""

@@ -43,6 +43,22 @@ from django_pgqueue.records import ClaimedJob, Fate, Lease
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.states import Outcome, Reason
 
+__all__ = [
+    "JobEvent",
+    "attempt_ended",
+    "attempt_lost",
+    "attempt_started",
+    "job_died",
+    "job_enqueued",
+    "job_killed",
+    "job_purged",
+    "job_released",
+    "job_retried",
+    "job_retry_scheduled",
+    "job_snoozed",
+    "job_succeeded",
+]
+
 logger: Final = logging.getLogger("django_pgqueue.jobs")
 
 

@@ -9,6 +9,8 @@ from django.db.models import TextChoices
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
+__all__ = ["JobStatus", "Outcome", "Reason"]
+
 
 class Status(TextChoices):
     """The status of a row of ``pgqueue_jobs``."""

@@ -28,8 +28,15 @@ logger = logging.getLogger("django_pgqueue")
 
 
 class Killed(NamedTuple):
-    dead: list[int]  # moved to dead_jobs
-    requested: list[int]  # running; the worker has been asked
+    """The ids of jobs by what ``kill`` has done with them.
+
+    Attributes:
+        dead: moved to ``dead_jobs``.
+        requested: running; their workers were asked to stop them.
+    """
+
+    dead: list[int]
+    requested: list[int]
 
 
 def kill(ids: JobIds, *, by: By = "", database: Where = None) -> Killed:

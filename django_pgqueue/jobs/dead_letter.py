@@ -58,8 +58,15 @@ def dead_letter_parameters(
 
 
 class RetryResult(NamedTuple):
-    ids: list[int]  # to be run again
-    held_by: dict[int, int]  # stay dead: for each of them, the live job that has its unique key
+    """The ids of dead jobs by what ``retry`` has done with them.
+
+    Attributes:
+        ids: to be run again.
+        held_by: those that stay dead, each with the id of the live job that has its unique key.
+    """
+
+    ids: list[int]
+    held_by: dict[int, int]
 
 
 def retry(ids: JobIds, *, by: By = "", database: Where = None) -> RetryResult:

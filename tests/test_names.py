@@ -1,0 +1,51 @@
+"""Public names: all of them are explained, and stand in the lists of them."""
+
+import importlib
+import inspect
+from typing import Any
+
+import pytest
+
+from tests.support.doc_pages import names, reference, section, table
+from tests.support.pages import ROOT
+
+MODULES = ("", "jobs", "queues", "schedules", "workers", "exceptions", "signals", "states", "testing", "backend")
+
+
+def module(name: str) -> Any:
+    return importlib.import_module(f"django_pgqueue.{name}".rstrip("."))
+
+
+PUBLIC = [f"{name}.{one}".lstrip(".") for name in MODULES for one in module(name).__all__]
+
+ROWS = table(section((ROOT / "CHANGELOG.md").read_text(), "### Names"))
+
+
+def test_changelog_lists_every_public_name_with_its_former_one():
+    assert sorted(names(row[0])[0] for row in ROWS if "enqueue_on_commit" not in row[0]) == sorted(PUBLIC)
+    for name, former in ROWS:
+        assert former == "new" or names(former), f"what was {name} called before?"
+
+
+def test_no_former_name_is_left():
+    """Nothing was released, so that no other name for the same thing has to be kept."""
+    gone = {one for _, former in ROWS for one in names(former)} - {*PUBLIC}
+    for name in gone:
+        owner, _, attribute = name.rpartition(".")
+        with pytest.raises((ImportError, AttributeError)):
+            getattr(module(owner), attribute)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_name_says_what_it_is(name):
+    owner, _, attribute = name.rpartition(".")
+    found = getattr(module(owner), attribute)
+    if inspect.isclass(found) or inspect.isroutine(found) or inspect.ismodule(found):
+        told = vars(found).get("__doc__") if inspect.isclass(found) else found.__doc__
+        assert told, "it has a docstring of its own"
+        assert not told.startswith(f"{attribute}("), "one that Python has not made up"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_page_of_all_names_has_every_module(name):
+    assert f".. automodule:: {module(name).__name__}\n" in reference("api")
