@@ -1,15 +1,36 @@
-"""Configuration of Sphinx for these pages. No page needs the network, a database or Django's settings."""
+"""Configuration of Sphinx for these pages. They need neither the network nor a database.
+
+``reference/api.md`` is made of the docstrings of the package, which is imported for it, as in a project.
+"""
 
 from importlib.metadata import version as installed
+from typing import Any
+
+import django
+from django.conf import settings
+from sphinx.application import Sphinx
+
+settings.configure(
+    DATABASES={"default": {"ENGINE": "django.db.backends.postgresql"}},
+    INSTALLED_APPS=["django.contrib.contenttypes", "django_pgqueue"],
+    USE_TZ=True,
+)
+django.setup()
 
 project = "django-pgqueue"
 author = "the django-pgqueue authors"
 project_copyright = "the django-pgqueue authors"
 release = version = installed("django-pgqueue")
 
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 nitpicky = True
+nitpick_ignore_regex = [("py:.*", ".*")]  # types in signatures are Python's, Django's and those of modules within
+
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_use_legacy_class_based = False
+napoleon_custom_sections = ["Returns", "Yields"]  # sentences: their colons are no types
 myst_enable_extensions = ["deflist", "tasklist"]
 myst_heading_anchors = 3
 
@@ -22,3 +43,23 @@ html_css_files = ["pages.css"]
 linkcheck_ignore = [r"https?://(127\.0\.0\.1|localhost|[\w.]*example\.com)\b"]
 linkcheck_anchors_ignore_for_url = [r"https://github\.com/"]  # made by a script there
 linkcheck_timeout = 20
+
+
+def setup(app: Sphinx) -> None:
+    """Connect what corrects docstrings before they are read."""
+    app.connect("autodoc-skip-member", without_fields_of_tuples)
+    app.connect("autodoc-process-docstring", with_sentences_of_properties, priority=400)  # napoleon has 500
+
+
+def without_fields_of_tuples(_app: Sphinx, _what: str, _name: str, member: Any, *_options: Any) -> bool | None:
+    """Leave out fields that say of themselves only that they are fields; the docstring of the class has them."""
+    return True if str(member.__doc__).startswith("Alias for field number") else None
+
+
+def with_sentences_of_properties(
+    _app: Sphinx, what: str, _name: str, _member: Any, _options: Any, lines: list[str]
+) -> None:
+    """Break the first line behind a colon, before which napoleon would expect a type."""
+    if what in {"property", "attribute"} and lines:
+        first, colon, rest = lines[0].partition(": ")
+        lines[:1] = [f"{first}:", rest] if colon else [first]
