@@ -12,7 +12,7 @@ from django_pgqueue.exceptions import ConfigurationError, InvalidOption
 from django_pgqueue.instrumentation import run_if_immediate
 from django_pgqueue.jobs.context import JobContext, current_job
 from django_pgqueue.jobs.enqueue import arguments_of, check_arguments, insert_calls, insert_many, insert_one
-from django_pgqueue.jobs.handle import JobHandle
+from django_pgqueue.jobs.handle import JobHandle, no_collection
 from django_pgqueue.jobs.redaction import shown
 from django_pgqueue.jobs.serialization import check_signature
 from django_pgqueue.options import OF_RULES, OF_TASKS, Options, TaskDeclaration, check_known
@@ -99,10 +99,11 @@ class Task(TaskDefinition, Generic[P, R_co]):
             return []
         inserted, alias, queue = insert_many(self, wanted), self.database, self.options.queue
         run_if_immediate(alias, inserted.ids)
-        return [
-            JobHandle(job_id, self.name, queue, alias, is_new)
-            for job_id, is_new in zip(inserted.ids, inserted.created, strict=True)
-        ]
+        with no_collection(len(wanted)):
+            return [
+                JobHandle(job_id, self.name, queue, alias, is_new)
+                for job_id, is_new in zip(inserted.ids, inserted.created, strict=True)
+            ]
 
     @overload
     async def aenqueue_many(
@@ -142,6 +143,11 @@ class Call(Generic[R_co]):
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 
+    def __init__(self, task: Task[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        _set_task(self, task)
+        _set_args(self, args)
+        _set_kwargs(self, kwargs)
+
     def __repr__(self) -> str:
         args, kwargs = shown(self.task, self.args, self.kwargs)
         positional = [*map(repr, args)] if isinstance(args, list) else [f"*{args}"]
@@ -172,6 +178,10 @@ class Call(Generic[R_co]):
         """
         check_arguments(self.task, self.args, self.kwargs)
         transaction.on_commit(lambda: enqueue_one(self.task, self.args, self.kwargs), using=using)
+
+
+# Calls are made by the thousand, and this way takes half as long as the one of frozen dataclasses.
+_set_task, _set_args, _set_kwargs = (getattr(Call, name).__set__ for name in Call.__dataclass_fields__)
 
 
 async def _in_sync(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -347,10 +357,11 @@ def enqueue_many(calls: Iterable[Call[R]], /) -> list[JobHandle[R]]:
         return []
     inserted, alias = insert_calls(chosen), chosen[0].task.database
     run_if_immediate(alias, inserted.ids)
-    return [
-        JobHandle(job_id, call.task.name, call.task.options.queue, alias, is_new)
-        for call, job_id, is_new in zip(chosen, inserted.ids, inserted.created, strict=True)
-    ]
+    with no_collection(len(chosen)):
+        return [
+            JobHandle(job_id, call.task.name, call.task.options.queue, alias, is_new)
+            for call, job_id, is_new in zip(chosen, inserted.ids, inserted.created, strict=True)
+        ]
 
 
 async def aenqueue_many(calls: Iterable[Call[R]], /) -> list[JobHandle[R]]:

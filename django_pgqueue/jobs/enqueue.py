@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from django_pgqueue.db.connections import CallerConnection, Database, postgresql
 from django_pgqueue.db.notify import notify_keys, notify_queues
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidArguments, InvalidOption
-from django_pgqueue.instrumentation import InsertHook, around_insert
+from django_pgqueue.instrumentation import UNSEEN, InsertHook, around_insert
 from django_pgqueue.jobs import unique
 from django_pgqueue.jobs.context import find_current
 from django_pgqueue.jobs.redaction import in_errors
@@ -71,26 +72,31 @@ def insert_calls(calls: Sequence[BoundCall]) -> InsertResult:
     Raises:
         InvalidOption: their tasks put jobs on several databases.
     """
-    tasks = {call.task: 0 for call in calls}  # and how many calls each has; one made by using() is another
+    tasks = Counter([call.task for call in calls])  # a task that using() has made is another
     if len(tasks) == 1:
         return insert_many(calls[0].task, [(call.args, call.kwargs) for call in calls])
-    for call in calls:
-        tasks[call.task] += 1
     caller = _caller(*tasks)
     with in_errors((call.task, call.args, call.kwargs) for call in calls), contextlib.ExitStack() as around:
         seen = {task: around.enter_context(around_insert(task, number)) for task, number in tasks.items()}
         insert = _insert_keyed_calls if any(task.needs_control for task in tasks) else _insert_calls
         inserted = insert(caller, calls, seen)
-        of_each: dict[TaskDefinition, InsertResult] = {task: InsertResult([], []) for task in tasks}
-        for call, job_id, is_new in zip(calls, inserted.ids, inserted.created, strict=True):
-            of_each[call.task].ids.append(job_id)
-            of_each[call.task].created.append(is_new)
-        for task, hook in seen.items():
-            hook.inserted(of_each[task].new_ids)
+        is_told = job_enqueued.receivers or any(hook is not UNSEEN for hook in seen.values())
+        of_each = _of_each_task(calls, inserted) if is_told else {}
+        for task, of_task in of_each.items():
+            seen[task].inserted(of_task.new_ids)
     _wake(caller.alias, inserted)
     for task, of_task in of_each.items():
         send_enqueued(task, of_task)
     return inserted
+
+
+def _of_each_task(calls: Sequence[BoundCall], inserted: InsertResult) -> dict[TaskDefinition, InsertResult]:
+    found: dict[TaskDefinition, InsertResult] = {}
+    for call, job_id, is_new in zip(calls, inserted.ids, inserted.created, strict=True):
+        of_task = found.setdefault(call.task, InsertResult([], []))
+        of_task.ids.append(job_id)
+        of_task.created.append(is_new)
+    return found
 
 
 def insert(
@@ -191,11 +197,11 @@ def _insert_calls(
         "number": len(calls),
         "args": encode_many([call.args for call in calls], what="calls"),
         "kwargs": encode_many([call.kwargs for call in calls], what="calls"),
-        **numbered(options[call.task] for call in calls),
+        **numbered([options[call.task] for call in calls]),
     }
     rows = sorted(database.rows(statement("enqueue_calls"), parameters))
-    ready = {call.task.options.queue for call, (_, is_ready, *_) in zip(calls, rows, strict=True) if is_ready}
-    return InsertResult([job_id for job_id, *_ in rows], [True] * len(rows), ready)
+    ready = {call.task for call, (_, is_ready) in zip(calls, rows, strict=True) if is_ready}
+    return InsertResult([job_id for job_id, _ in rows], [True] * len(rows), {task.options.queue for task in ready})
 
 
 def _insert_keyed_calls(

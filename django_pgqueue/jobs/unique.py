@@ -139,7 +139,7 @@ class _Insertion:
         options = calls[0].options
         if all(call.options is options for call in calls):
             return self._database.rows(statement("enqueue_keyed"), {**options, **_parameters(calls)})
-        parameters = {**numbered(call.options for call in calls), **_parameters(calls)}
+        parameters = {**numbered([call.options for call in calls]), **_parameters(calls)}
         return self._database.rows(statement("enqueue_keyed_calls"), parameters)
 
     def _grouped(self, positions: Sequence[int]) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import gc
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -24,6 +25,7 @@ from django_pgqueue.exceptions import (
     ResultNotKept,
 )
 from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.handle import MANY, no_collection
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.records import Fate
 from django_pgqueue.states import Reason
@@ -182,3 +184,17 @@ def test_job_of_which_nothing_is_there_is_unknown(queue):
     for way in [*ways(handle), *ways(jobs.get(1_000_000)), *ways(jobs.get(2**70))]:
         with pytest.raises(JobDoesNotExist, match="There is no job"):
             way()
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_garbage_collector_is_paused_for_many_objects_and_as_it_was_behind(was_on):
+    try:
+        if not was_on:
+            gc.disable()
+        with no_collection(MANY):
+            assert not gc.isenabled()
+        assert gc.isenabled() == was_on
+        with no_collection(MANY - 1):
+            assert gc.isenabled() == was_on
+    finally:
+        gc.enable()

@@ -1,14 +1,21 @@
 -- Insert jobs of several tasks, or with several sets of options. Called by enqueue.insert_calls() in the caller's
 -- transaction. Locks nothing but its own rows. Returns the new ids, which ascend in the order of the calls, and whether
--- they may run now; of jobs of the Tasks framework also when they were enqueued and are due. Each call names its
--- options by their number; arguments come as one JSON array for all calls, or as NULL if no call has any.
+-- they may run now. Each call names its options by their number; arguments come as one JSON array for all calls, or as
+-- NULL if no call has any.
 WITH options AS MATERIALIZED (
-    SELECT *
+    SELECT
+        options.*,
+        due.run_at AS due_at,
+        CASE WHEN due.run_at > statement_timestamp() THEN 'scheduled' ELSE 'queued' END AS status,
+        options.metadata::jsonb AS metadata_object
     FROM json_to_recordset(%(options)s::json) AS options (
         number integer, task text, queue text, priority smallint, run_at timestamptz, delay_seconds double precision,
         max_attempts smallint, lease_seconds integer, timeout_seconds integer, keep boolean, keep_seconds integer,
         parent_id bigint, schedule_id bigint, backend text, metadata text
     )
+    CROSS JOIN LATERAL (
+        SELECT COALESCE(options.run_at, statement_timestamp() + make_interval(secs => options.delay_seconds))
+    ) AS due (run_at)
 )
 INSERT INTO pgqueue_jobs (
     task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, keep_seconds, parent_id,
@@ -18,8 +25,8 @@ SELECT
     options.task,
     options.queue,
     options.priority,
-    due.run_at,
-    CASE WHEN due.run_at > statement_timestamp() THEN 'scheduled' ELSE 'queued' END,
+    options.due_at,
+    options.status,
     options.max_attempts,
     options.lease_seconds,
     options.timeout_seconds,
@@ -30,7 +37,7 @@ SELECT
     options.backend,
     COALESCE(call.args::jsonb, '[]'),
     COALESCE(call.kwargs::jsonb, '{}'),
-    options.metadata::jsonb
+    options.metadata_object
 FROM ROWS FROM (
     generate_series(1, %(number)s::integer),
     unnest(%(numbers)s::integer[]),
@@ -38,11 +45,5 @@ FROM ROWS FROM (
     json_array_elements(%(kwargs)s::json)
 ) AS call (position, options, args, kwargs)
 JOIN options ON options.number = call.options
-CROSS JOIN LATERAL (
-    SELECT COALESCE(options.run_at, statement_timestamp() + make_interval(secs => options.delay_seconds))
-) AS due (run_at)
 ORDER BY call.position
-RETURNING
-    id, status = 'queued',
-    CASE WHEN backend <> '' THEN enqueued_at END,
-    CASE WHEN backend <> '' THEN run_at END;
+RETURNING id, status = 'queued';
