@@ -8,13 +8,14 @@ from django_pgqueue.exceptions import Discard, Retry, Snooze
 from django_pgqueue.jobs.context import CurrentJob, JobContext, current_job, is_in_job, track
 from django_pgqueue.jobs.handle import JobHandle
 from django_pgqueue.keys import Limit, Unique
-from django_pgqueue.options import TaskOptions
+from django_pgqueue.options import CallOptions, TaskOptions
 from django_pgqueue.retry_policy import exponential
 from django_pgqueue.schedules.periodic import periodic
 from django_pgqueue.tasks import Call, Task, aenqueue_many, enqueue, enqueue_many, task
 
 __all__ = [
     "Call",
+    "CallOptions",
     "CurrentJob",
     "Discard",
     "JobContext",

@@ -200,7 +200,6 @@ class Options:
 UNIQUE, LIMIT = Unique(), Limit()  # of a key that a call gives, where the task says nothing
 
 OF_JOBS = frozenset(option.name for option in dataclasses.fields(Options))
-OF_CALLS = frozenset({"unique_key", "on_conflict", "limit_key", "fair_key"})  # only using() takes them
 
 
 class SharedOptions(TypedDict, total=False):
@@ -218,7 +217,7 @@ class SharedOptions(TypedDict, total=False):
     fair: FairOption
 
 
-class TaskOptions(SharedOptions, total=False):
+class CallOptions(SharedOptions, total=False):
     """The fields of ``Options``, for type checkers: what ``using()`` takes."""
 
     run_at: dt.datetime | dt.timedelta | None
@@ -245,10 +244,13 @@ class OwnOptions(TypedDict, total=False):
     sensitive_parameters: Iterable[str] | bool
 
 
-class TaskDeclaration(SharedOptions, OwnOptions, total=False):
-    """What ``@task`` takes besides the name, for type checkers."""
+class TaskOptions(SharedOptions, OwnOptions, total=False):
+    """What ``@task`` takes besides ``name`` and ``takes_context``, for type checkers."""
 
     expires: float | dt.timedelta | None
+
+
+OF_CALLS = CallOptions.__optional_keys__ - TaskOptions.__optional_keys__  # only using() takes them
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

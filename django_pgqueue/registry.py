@@ -18,7 +18,7 @@ from django_pgqueue import keys
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import ConfigurationError, TaskDoesNotExist
 from django_pgqueue.keys import Keys, KeysBy, Limit, Unique
-from django_pgqueue.options import Options, TaskOptions, TaskRules, check_known
+from django_pgqueue.options import CallOptions, Options, TaskRules, check_known
 from django_pgqueue.states import LONGEST_NAME
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class TaskDefinition(TaskRules):
         """The alias of the database that its jobs are put on."""
         return self.options.database or conf.database
 
-    def using(self, **options: Unpack[TaskOptions]) -> Self:
+    def using(self, **options: Unpack[CallOptions]) -> Self:
         """Return the same task with other options for the jobs enqueued through the result.
 
         Args:

@@ -15,7 +15,7 @@ from django_pgqueue.jobs.enqueue import arguments_of, check_arguments, insert_ca
 from django_pgqueue.jobs.handle import JobHandle, no_collection
 from django_pgqueue.jobs.redaction import shown
 from django_pgqueue.jobs.serialization import check_signature
-from django_pgqueue.options import OF_RULES, OF_TASKS, Options, TaskDeclaration, check_known
+from django_pgqueue.options import OF_RULES, OF_TASKS, Options, TaskOptions, check_known
 from django_pgqueue.registry import TaskAdapter, TaskDefinition
 
 P = ParamSpec("P")
@@ -190,35 +190,11 @@ async def _in_sync(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
     return await sync_to_async(function, thread_sensitive=True)(*args, **kwargs)
 
 
-@overload
-def task(func: Callable[P, R], /) -> Task[P, R]: ...
-@overload
-def task(
-    func: None = None,
-    /,
-    *,
-    takes_context: Literal[True],
-    name: str | None = None,
-    **options: Unpack[TaskDeclaration],
-) -> Callable[[Callable[Concatenate[JobContext, P], R]], Task[P, R]]: ...
-@overload
-def task(
-    func: None = None,
-    /,
-    *,
-    takes_context: Literal[False] = False,
-    name: str | None = None,
-    **options: Unpack[TaskDeclaration],
-) -> Callable[[Callable[P, R]], Task[P, R]]: ...
-def task(
-    func: Callable[P, R] | None = None,
-    /,
-    *,
-    takes_context: bool = False,
-    name: str | None = None,
-    **options: Unpack[TaskDeclaration],
-) -> Any:
-    """Declare a module-level function, plain or ``async def``, as a task.
+class TaskDecorator:
+    """Declares a module-level function, plain or ``async def``, as a task: ``@task``, or ``@task(queue="mails")``.
+
+    With options it is such a decorator again, to be kept and to be given others: ``mail_task = task(queue="mails")``,
+    then ``@mail_task`` or ``@mail_task(timeout=120)``. Of an option given twice the later value holds.
 
     Args:
         name: what stands in the table. Default: the function's dotted path.
@@ -245,13 +221,53 @@ def task(
         InvalidOption: an option is unknown, out of range or of the wrong type.
     """
 
-    def declare(func: Callable[P, R]) -> Task[P, R]:
-        check_known(options, of_tasks={*OF_TASKS, "name", "takes_context"})
-        _check_function(func)
-        path = f"{func.__module__}.{func.__qualname__}"
-        return registry.register(make(func, name=name or path, takes_context=takes_context, **options))
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        self._options = dict(options or {})
 
-    return declare if func is None else declare(func)
+    def __repr__(self) -> str:
+        return f"task({', '.join(f'{name}={value!r}' for name, value in self._options.items())})"
+
+    @overload
+    def __call__(self, func: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(
+        self, /, *, takes_context: Literal[True], name: str | None = None, **options: Unpack[TaskOptions]
+    ) -> "ContextTaskDecorator": ...
+    @overload
+    def __call__(
+        self, /, *, takes_context: Literal[False] = False, name: str | None = None, **options: Unpack[TaskOptions]
+    ) -> "TaskDecorator": ...
+    def __call__(self, func: Any = None, /, **options: Any) -> Any:
+        return _declared(self._options, func, options)
+
+
+class ContextTaskDecorator(TaskDecorator):
+    """``task(takes_context=True)``: declares a function whose first argument is a ``JobContext``."""
+
+    @overload  # type: ignore[override]
+    def __call__(self, func: Callable[Concatenate[JobContext, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(
+        self, /, *, takes_context: Literal[True] = True, name: str | None = None, **options: Unpack[TaskOptions]
+    ) -> "ContextTaskDecorator": ...
+    def __call__(self, func: Any = None, /, **options: Any) -> Any:
+        return _declared(self._options, func, options)
+
+
+task: TaskDecorator = TaskDecorator()
+
+
+def _declared(options: Mapping[str, Any], func: Any, more: Mapping[str, Any]) -> Any:
+    """Return the task of a function, or the decorator with more options, which are checked when it is applied."""
+    options = {**options, **more}
+    if func is None:
+        return (ContextTaskDecorator if options.get("takes_context") else TaskDecorator)(options)
+    if isinstance(func, str):
+        raise ConfigurationError(f"@task is given the text {func!r}. Options have names, as in @task(name={func!r}).")
+    check_known(options, of_tasks={*OF_TASKS, "name", "takes_context"})
+    _check_function(func)
+    name = options.pop("name", None) or f"{func.__module__}.{func.__qualname__}"
+    return registry.register(make(func, name=name, **options))
 
 
 def make(

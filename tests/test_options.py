@@ -8,7 +8,7 @@ from typing import get_type_hints
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import TaskOptions, task
+from django_pgqueue import CallOptions, TaskOptions, task
 from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.options import (
     OF_CALLS,
@@ -17,13 +17,12 @@ from django_pgqueue.options import (
     Options,
     OwnOptions,
     OwnOptionsOrNone,
-    TaskDeclaration,
     TaskRules,
 )
 
 
 def test_options_for_type_checkers_are_those_there_are():
-    assert get_type_hints(TaskOptions) == get_type_hints(Options)
+    assert get_type_hints(CallOptions) == get_type_hints(Options)
 
 
 def test_options_of_a_task_itself_are_the_same_for_both_kinds_of_tasks():
@@ -34,8 +33,7 @@ def test_options_of_a_task_itself_are_the_same_for_both_kinds_of_tasks():
 
 def test_type_checkers_know_each_option_of_task():
     """But those that say something of single jobs."""
-    of_single_jobs = OF_CALLS | {"run_at", "metadata", "database"}
-    assert get_type_hints(TaskDeclaration).keys() == OF_JOBS - of_single_jobs | OF_TASKS
+    assert get_type_hints(TaskOptions).keys() == OF_JOBS - OF_CALLS | OF_TASKS
 
 
 def test_docstring_of_task_explains_each_option_of_the_task_itself():

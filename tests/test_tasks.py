@@ -1,6 +1,7 @@
 """Functions become tasks, and mistakes in declaring them are named."""
 
 import dataclasses
+import datetime as dt
 
 import pytest
 from django.template import Context, Template
@@ -44,6 +45,29 @@ def test_decorator_names_all_its_options_and_the_one_that_is_meant(options, mess
         task(**options)(at_the_top)
     for name in (*tasks.OF_TASKS, "name", "queue"):
         assert f" {name}," in str(caught.value) or f" {name}." in str(caught.value)
+
+
+@pytest.mark.parametrize("options", [{"run_at": dt.timedelta(1)}, {"database": "other"}, {"unique_key": "k"}], ids=str)
+def test_decorator_refuses_what_only_calls_can_mean(options):
+    [name] = options
+    with pytest.raises(InvalidOption, match=rf"no option {name}: it belongs to calls, using\({name}=…\)"):
+        task(**options)(at_the_top)
+
+
+def test_decorator_with_options_may_be_kept_and_given_others(registry_of):
+    mail_task = task(queue="mails", max_attempts=8)
+    plain, slow = mail_task(at_the_top), mail_task(timeout=900, max_attempts=2)(beside_it)
+    assert (plain.options.queue, plain.options.max_attempts, plain.options.timeout) == ("mails", 8, None)
+    assert (slow.options.queue, slow.options.max_attempts, slow.options.timeout) == ("mails", 2, 900)
+    assert repr(mail_task) == "task(queue='mails', max_attempts=8)"
+
+
+def beside_it(): ...
+
+
+def test_name_in_the_place_of_the_function_is_answered_in_words():
+    with pytest.raises(ConfigurationError, match=r"@task is given the text 'emails'.* as in @task\(name='emails'\)"):
+        task("emails")
 
 
 def at_the_top(): ...

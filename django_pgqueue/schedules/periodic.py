@@ -11,7 +11,7 @@ from django.conf import settings
 from django_pgqueue import registry
 from django_pgqueue.exceptions import ConfigurationError, InvalidSchedule
 from django_pgqueue.keys import as_json
-from django_pgqueue.options import TaskOptions
+from django_pgqueue.options import CallOptions
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.schedules.recurrence import Recurrence
 from django_pgqueue.states import CatchUp
@@ -59,7 +59,7 @@ def periodic(
     jitter: float | dt.timedelta = 0,
     catch_up: str = "last",
     catch_up_limit: int = 100,
-    **options: Unpack[TaskOptions],
+    **options: Unpack[CallOptions],
 ) -> Callable[[T], T]:
     """Declare that a task is to be enqueued again and again. Goes above ``@task``; may stand there several times.
 

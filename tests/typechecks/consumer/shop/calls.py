@@ -7,8 +7,8 @@ from django.contrib.auth.base_user import AbstractBaseUser
 
 from django_pgqueue import (
     Call,
+    CallOptions,
     JobHandle,
-    TaskOptions,
     aenqueue_many,
     enqueue,
     enqueue_many,
@@ -75,10 +75,11 @@ async def abuy(order_id: int) -> dict[str, int]:
     return await handle.aresult(timeout=5)
 
 
-def defer(options: TaskOptions) -> JobHandle[str]:
+def defer(options: CallOptions) -> JobHandle[str]:
     later = pack.using(run_at=dt.timedelta(hours=1), priority=10, unique_key="order:7", metadata={"by": "ann"})
     later.enqueue("seven")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     pack.using(priority="high")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    pack.using(on_conflict="replcae")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     pack.using(prioritty=10)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     return later.using(**options).enqueue(7)
 

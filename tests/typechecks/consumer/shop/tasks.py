@@ -11,6 +11,7 @@ from django_pgqueue import (
     Retry,
     Snooze,
     Task,
+    TaskOptions,
     Unique,
     current_job,
     exponential,
@@ -109,3 +110,37 @@ def tell() -> None:
 
 async def hurry() -> None:
     assert_type(await write(1), None)
+
+
+mail_task = task(queue="mails", max_attempts=8)
+
+
+@mail_task
+def send_receipt(order_id: int) -> str:
+    return str(order_id)
+
+
+@mail_task(timeout=900, unique="issue")
+def send_newsletter(issue: int) -> None: ...
+
+
+@mail_task(takes_context=True)
+def send_reminder(context: JobContext, order_id: int) -> int:
+    return context.attempt + order_id
+
+
+common: TaskOptions = {"queue": "mails", "timeout": 300}
+
+
+@task(**common)
+def send_invoice(order_id: int) -> None: ...
+
+
+def mail() -> None:
+    assert_type(send_receipt.enqueue(1).result(), str)
+    assert_type(send_reminder.enqueue(1).result(), int)
+    send_newsletter.enqueue("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    send_reminder.enqueue("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    send_invoice.enqueue("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    mail_task(run_at=dt.timedelta(1))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    task("emails")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
