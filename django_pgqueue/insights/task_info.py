@@ -39,14 +39,13 @@ def _own_options(task: TaskDefinition) -> Iterator[tuple[str, Any]]:
         yield "atomic", True
     if task.sensitive_parameters:
         yield "sensitive_parameters", task.sensitive_parameters
-    for key in dataclasses.fields(task.keys_by):
-        if not hasattr(task.options, key.name) and getattr(task.keys_by, key.name) is not getattr(keys.NONE, key.name):
-            yield f"{key.name}_by", "computed"
 
 
 def _as_json(value: Any) -> Any:
     value = keys.as_json(value)
     if isinstance(value, Mapping):
+        if not value:
+            return True  # a rule without anything that is not as by default
         return {name: _as_json(one) for name, one in value.items()}
     if isinstance(value, frozenset | tuple | list):
         return [_as_json(one) for one in (sorted(value) if isinstance(value, frozenset) else value)]
@@ -78,10 +77,21 @@ def as_json(task: TaskDefinition) -> dict[str, Any]:
     }
 
 
+def _in_words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        named = {name: one for name, one in value.items() if one is not None}
+        return ", ".join(name if one is True else f"{name} {_inner(one)}" for name, one in named.items())
+    return " and ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _inner(value: Any) -> str:
+    return f"({_in_words(value)})" if isinstance(value, Mapping) else _in_words(value)
+
+
 def described(task: TaskDefinition) -> list[str]:
     """Return the lines about one task, the first its name."""
     told = as_json(task)
-    options = ", ".join(f"{name} {value}" for name, value in told["options"].items() if value is not None)
+    options = _in_words(told["options"])
     backend = f", of the backend {task.backend} of TASKS" if task.backend else ""
     lines = [task.name, f"  {'async, ' if task.is_async else ''}{options}{backend}"]
     for schedule in told["schedules"]:

@@ -3,7 +3,7 @@
 import datetime as dt
 
 import tests.app.tasks as app
-from django_pgqueue import periodic, registry
+from django_pgqueue import Limit, periodic, registry
 from django_pgqueue.insights.task_info import as_json, described
 
 
@@ -50,4 +50,9 @@ def test_async_tasks_say_so():
 def test_options_of_the_task_itself_are_told():
     told = as_json(app.fail)["options"]
     assert (told["max_attempts"], told["backoff"]) == (3, "a function")
-    assert as_json(app.record.using(unique="label"))["options"]["unique"] == {"by": ["label"]}
+    chosen = app.record.using(unique="label", limit=Limit("label", running=3))
+    told = as_json(chosen)["options"]
+    assert (told["unique"], told["limit"]) == ({"by": ["label"]}, {"by": ["label"], "running": 3})
+    assert ", unique (by label), limit (by label, running 3)" in described(chosen)[1]
+    assert as_json(app.record.using(unique=True))["options"]["unique"] is True
+    assert described(app.record.using(unique=True))[1].endswith(", unique")
