@@ -12,13 +12,12 @@ from django.conf import settings
 from django.utils import timezone
 
 from django_pgqueue.conf import conf
-from django_pgqueue.exceptions import InvalidOption
+from django_pgqueue.exceptions import InvalidOption, delay_seconds
 from django_pgqueue.keys import Conflict, FairOption, Limit, LimitOption, Unique, UniqueOption, fair_by
 from django_pgqueue.retry_policy import DEFAULT_RULE, Backoff, BackoffRule, DiscardOn, Discards
 from django_pgqueue.states import (
     HIGHEST_PRIORITY,
     LATEST,
-    LONGEST_DELAY,
     LONGEST_KEY,
     LONGEST_QUEUE,
     LOWEST_PRIORITY,
@@ -29,13 +28,12 @@ from django_pgqueue.states import (
 from django_pgqueue.stored_values import aware
 from django_pgqueue.validation import check_flag, check_name, check_seconds, check_whole, check_word, seconds_of
 
-TO_START_LATER = "use run_at, a datetime or a timedelta from now"
+TO_START_AFTER, TO_START_AT = "use delay, seconds or a timedelta", "use run_at, a datetime"
 MEANT = {  # options of other task queues
     "bind": "use takes_context=True, or current_job() in the task",
-    "countdown": TO_START_LATER,
+    "countdown": TO_START_AFTER,
     "default_retry_delay": "use backoff",
-    "delay": TO_START_LATER,
-    "eta": TO_START_LATER,
+    "eta": TO_START_AT,
     "ignore_result": "use keep_result",
     "job_timeout": "use timeout",
     "max_retries": "use max_attempts, which counts the first attempt too",
@@ -43,14 +41,12 @@ MEANT = {  # options of other task queues
     "queueing_lock": "use unique_key",
     "retries": "use max_attempts, which counts the first attempt too",
     "retry_backoff": "use backoff",
-    "run_after": TO_START_LATER,
-    "schedule_at": TO_START_LATER,
+    "run_after": TO_START_AT,
+    "schedule_at": TO_START_AT,
     "soft_time_limit": "use timeout",
     "time_limit": "use timeout",
     "ttl": "use expires",
 }
-
-EARLIEST_DELAY = dt.timedelta(days=-365)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +63,8 @@ class Options:
         keep_result: whether the succeeded job is kept in ``succeeded_jobs``, with what it returned. Default: True.
         keep_for: seconds above 0, or a timedelta, of a year at most, for which it is kept, and never longer than
             ``PGQUEUE["RETENTION_DAYS"]``. None: as long as that. Without effect where it is not kept.
-        run_at: earliest start: an aware datetime, or a timedelta of at most 100 years from
-            now, by the database's clock. None: now.
+        run_at: earliest start, an aware datetime. None: now.
+        delay: in place of ``run_at``, seconds or a timedelta from now, 0 to 100 years, by the database's clock.
         expires: until when it may be started: an aware datetime, or seconds or a timedelta after it is due. Later it
             goes to ``dead_jobs`` as ``expired``. None: for ever.
         unique: of all live jobs with the same key there is one: True, all arguments make the key; or names of
@@ -95,7 +91,8 @@ class Options:
     lease: float | dt.timedelta | None = None
     keep_result: bool = True
     keep_for: float | dt.timedelta | None = None
-    run_at: dt.datetime | dt.timedelta | None = None
+    run_at: dt.datetime | None = None
+    delay: float | dt.timedelta | None = None
     expires: float | dt.datetime | dt.timedelta | None = None
     unique: UniqueOption = None
     unique_key: str | None = None
@@ -118,7 +115,14 @@ class Options:
         check_flag("keep_result", self.keep_result)
         if not isinstance(self.metadata, Mapping):
             raise InvalidOption(f"metadata is a JSON object, not {self.metadata!r}.")
-        _check_run_at("run_at", self.run_at)
+        if self.run_at is not None:
+            check_instant("run_at", self.run_at)
+        if self.delay is not None:
+            delay_seconds("delay", self.delay)
+            if self.run_at is not None:
+                raise InvalidOption(
+                    "run_at says when a job starts, and delay how much later than now: give one of them."
+                )
         self._check_keys()
         self._check_expires()
 
@@ -134,11 +138,11 @@ class Options:
 
     def _check_expires(self) -> None:
         if isinstance(self.expires, dt.datetime):
-            _check_run_at("expires", self.expires)
+            check_instant("expires", self.expires)
         elif self.expires is not None:
             check_seconds("expires", self.expires)
             seconds = seconds_of(self.expires)
-            if isinstance(self.run_at, dt.datetime) and not _is_storable(self.run_at + dt.timedelta(seconds=seconds)):
+            if self.run_at is not None and not _is_storable(self.run_at + dt.timedelta(seconds=seconds)):
                 raise InvalidOption(
                     f"expires is {seconds:g} seconds after run_at, which is later than the year {LATEST.year - 1}: "
                     f"{self.run_at!r}."
@@ -190,11 +194,19 @@ class Options:
 
     @property
     def due_at(self) -> dt.datetime | None:
-        return aware(self.run_at) if isinstance(self.run_at, dt.datetime) else None
+        return None if self.run_at is None else aware(self.run_at)
 
     @property
     def delay_seconds(self) -> float:
-        return self.run_at.total_seconds() if isinstance(self.run_at, dt.timedelta) else 0.0
+        return 0.0 if self.delay is None else float(seconds_of(self.delay))
+
+    def changed(self, options: Mapping[str, Any]) -> "Options":
+        """Return them with others in place of some: a new ``run_at`` replaces a ``delay``, and the other way round."""
+        if options.get("run_at") is not None:
+            options = {"delay": None, **options}
+        elif options.get("delay") is not None:
+            options = {"run_at": None, **options}
+        return dataclasses.replace(self, **options)
 
 
 UNIQUE, LIMIT = Unique(), Limit()  # of a key that a call gives, where the task says nothing
@@ -220,7 +232,8 @@ class SharedOptions(TypedDict, total=False):
 class CallOptions(SharedOptions, total=False):
     """The fields of ``Options``, for type checkers: what ``using()`` takes."""
 
-    run_at: dt.datetime | dt.timedelta | None
+    run_at: dt.datetime | None
+    delay: float | dt.timedelta | None
     expires: float | dt.datetime | dt.timedelta | None
     unique_key: str | None
     on_conflict: Conflict | None
@@ -322,13 +335,11 @@ def _meant(name: str, allowed: Collection[str]) -> str:
     return f": did you mean {near[0]}?" if near else ""
 
 
-def _check_run_at(option: str, value: Any) -> None:
-    if isinstance(value, dt.timedelta) and not EARLIEST_DELAY <= value <= LONGEST_DELAY:
-        raise InvalidOption(f"{option} is at most {LONGEST_DELAY.days} days from now, and one year ago, not {value!r}.")
-    if value is None or isinstance(value, dt.timedelta):
-        return
+def check_instant(option: str, value: Any) -> None:
+    """Raise InvalidOption unless ``value`` is a datetime that PostgreSQL and Python can hold, aware if USE_TZ is on."""
     if not isinstance(value, dt.datetime):
-        raise InvalidOption(f"{option} is a datetime or a timedelta, not {value!r}.")
+        hint = " From now it is delay=…." if isinstance(value, int | float | dt.timedelta) else ""
+        raise InvalidOption(f"{option} is a datetime, not {value!r}.{hint}")
     if not _is_storable(value):
         raise InvalidOption(f"{option} is between the years {NEVER.year} and {LATEST.year}, not {value!r}.")
     if settings.configured and settings.USE_TZ and timezone.is_naive(value):

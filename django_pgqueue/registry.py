@@ -111,7 +111,7 @@ class TaskDefinition(TaskRules):
             InvalidOption: an option is unknown, out of range or of the wrong type.
         """
         check_known(options)
-        changed = dataclasses.replace(self.options, **options)
+        changed = self.options.changed(options)
         if not {"unique", "limit", "fair"} & options.keys():
             return self._with(options=changed)
         return self._with(options=changed, keys_by=self._keys_by(changed))

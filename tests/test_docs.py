@@ -176,7 +176,7 @@ def test_settings_page_tells_what_each_key_does(key):
 
 # Tasks and errors
 
-ONLY_OF_USING = {"run_at", "metadata", "database", *OF_CALLS}
+ONLY_OF_USING = {"run_at", "delay", "metadata", "database", *OF_CALLS}
 
 
 def test_tasks_page_lists_every_option():
@@ -211,7 +211,7 @@ def test_limits_of_durations_on_the_tasks_page_are_those_of_the_code():
     assert dt.timedelta(seconds=LONGEST_TIMEOUT_SECONDS) == dt.timedelta(days=365)
     assert "a year (365 days) at most" in rows["timeout"]
     assert "a year at most" in rows["lease"]
-    assert f"{LONGEST_DELAY.days} days at most" in rows["run_at"]
+    assert f"{LONGEST_DELAY.days} days at most" in rows["delay"]
 
 
 def test_tasks_page_lists_every_error():

@@ -10,10 +10,12 @@ With ``HYPOTHESIS_PROFILE=soak`` there are more and longer stories.
 import contextlib
 import datetime as dt
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
 from django.test import override_settings
+from django.utils import timezone
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
@@ -61,6 +63,11 @@ def ending(error: Exception | None, **options: int) -> Task:
             raise error
 
     return make(call, name="ending", **options)
+
+
+def start(delay: int) -> dict[str, Any]:
+    """Return the option for a start that many hours from now."""
+    return {"delay": delay * HOUR} if delay >= 0 else {"run_at": timezone.now() + dt.timedelta(hours=delay)}
 
 
 ENDINGS = {
@@ -174,8 +181,7 @@ class Lifecycle(RuleBasedStateMachine):
     def enqueue(self, name, options, number):
         delay, queue, lease = options["delay"], options["queue"], options["lease"]
         rest = {name: options[name] for name in ("priority", "max_attempts", "keep")}
-        run_at = dt.timedelta(hours=delay) if delay else None
-        task = app.noop.using(queue=queue, run_at=run_at, lease=lease * HOUR, **chosen(rest))
+        task = app.noop.using(queue=queue, **start(delay), lease=lease * HOUR, **chosen(rest))
         with self.parties.acting(name) as (_, book):
             ids = [task.enqueue().id] if number == 1 else enqueued_ids(task, [()] * number)
             due, state = self.model.due(delay), "scheduled" if delay > 0 else "queued"
@@ -192,8 +198,7 @@ class Lifecycle(RuleBasedStateMachine):
         rest = {name: options[name] for name in ("priority", "max_attempts", "keep")}
         hold = hours * HOUR if hours and scope == "end" else None
         how = {"unique_key": key, "unique": Unique(until=scope, hold=hold, on_conflict=conflict)}
-        run_at = dt.timedelta(hours=delay) if delay else None
-        task = app.noop.using(queue=queue, run_at=run_at, lease=lease * HOUR, **chosen(rest), **how)
+        task = app.noop.using(queue=queue, **start(delay), lease=lease * HOUR, **chosen(rest), **how)
         with self.parties.acting(name) as (_, book):
             if book.must_wait_for([key]):
                 return multiple()
@@ -217,8 +222,7 @@ class Lifecycle(RuleBasedStateMachine):
         delay, queue, lease = options["delay"], options["queue"], options["lease"]
         rest = {name: options[name] for name in ("priority", "max_attempts", "keep")}
         how = {"limit_key": key, "limit": Limit(running=limit, strict=is_strict)}
-        run_at = dt.timedelta(hours=delay) if delay else None
-        task = app.noop.using(queue=queue, run_at=run_at, lease=lease * HOUR, **chosen(rest), **how)
+        task = app.noop.using(queue=queue, **start(delay), lease=lease * HOUR, **chosen(rest), **how)
         with self.parties.acting(name) as (_, book):
             ids, due = enqueued_ids(task, [()] * number), self.model.due(delay)
             keys = {"state": "scheduled" if delay > 0 else "limited", "limited_by": key, "limit": limit}

@@ -318,7 +318,7 @@ def test_keys_that_stand_behind_are_found_by_an_entry_for_each_and_caught_up_by_
 
 def test_promotion_gives_turns_by_entries_of_indexes(queue, analyze, sql):
     queue.rows(FAIR, {"number": 10_000, "keys": 3})
-    app.noop.using(fair_key="key 1", run_at=dt.timedelta(hours=1)).enqueue_many([()] * 1000)
+    app.noop.using(fair_key="key 1", delay=dt.timedelta(hours=1)).enqueue_many([()] * 1000)
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s' WHERE status = 'scheduled'")
     analyze()
     for scan in scans_of_jobs(explain(queue, statement("promote"), {})):

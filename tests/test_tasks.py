@@ -5,6 +5,7 @@ import datetime as dt
 
 import pytest
 from django.template import Context, Template
+from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import Task, task, tasks
@@ -20,6 +21,16 @@ def test_task_is_named_by_its_path_and_can_be_called():
     assert isinstance(app.noop, Task)
     assert app.noop.name == "tests.app.tasks.noop"
     assert app.noop() is None
+
+
+def test_new_time_replaces_the_one_before():
+    at = timezone.now()
+    later, then = app.noop.using(delay=60), app.noop.using(run_at=at)
+    assert (later.options.delay_seconds, later.options.due_at) == (60, None)
+    assert (later.using(run_at=at).options.delay, later.using(run_at=at).options.due_at) == (None, at)
+    assert (then.using(delay=90).options.delay_seconds, then.using(delay=90).options.run_at) == (90, None)
+    assert later.using(priority=1).options.delay == 60
+    assert (later.using(delay=None).options.delay_seconds, later.using(run_at=None).options.delay) == (0, 60)
 
 
 def test_using_makes_another_task_and_leaves_the_first():

@@ -169,7 +169,7 @@ def test_overview_is_german(admin):
 
 
 def test_page_of_a_job_is_german(admin):
-    job_id = app.record.using(run_at=dt.timedelta(hours=1), queue="mail").enqueue().id
+    job_id = app.record.using(delay=dt.timedelta(hours=1), queue="mail").enqueue().id
     queues.pause("mail", by="eve", reason="moving house")
     shown = page(admin, f"job/{job_id}/change/")
     for text in ("Zeitleiste", "Status geplant", "pausiert seit", "moving house", "Zeitlimit in Sekunden"):

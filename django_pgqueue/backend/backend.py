@@ -71,9 +71,12 @@ class PgQueueBackend(BaseTaskBackend):
                     f"Keys are: {', '.join(sorted(BACKEND_OPTIONS))}."
                 )
             )
-        if not isinstance(task.run_after, dt.datetime | dt.timedelta | None):
-            raise of_both(InvalidTask(f"run_after is a datetime or a timedelta, not {task.run_after!r}."))
-        is_delay = isinstance(task.run_after, dt.timedelta)
+        run_after: dt.datetime | dt.timedelta | None = task.run_after
+        if not isinstance(run_after, dt.datetime | dt.timedelta | None):
+            raise of_both(InvalidTask(f"run_after is a datetime or a timedelta, not {run_after!r}."))
+        is_delay = isinstance(run_after, dt.timedelta)
+        if isinstance(run_after, dt.timedelta) and run_after < dt.timedelta():
+            raise of_both(InvalidTask(f"run_after is a time from now, not one before it: {run_after!r}."))
         try:
             super().validate_task(restored(task, run_after=None) if is_delay else task)  # it knows no delays
         except InvalidTask as error:

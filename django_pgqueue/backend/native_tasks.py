@@ -188,11 +188,15 @@ def _make_native(task: AnyTask, alias: str, options: Mapping[str, Any]) -> TaskD
             name=task.module_path,
             queue=task.queue_name,
             priority=int(task.priority),
-            run_at=task.run_after,
+            **_start(task.run_after),
             backend=alias,
             adapter=adapter_of(task),
             **chosen,
         )
+
+
+def _start(run_after: Any) -> dict[str, Any]:
+    return {"delay" if isinstance(run_after, dt.timedelta) else "run_at": run_after}
 
 
 def _mapping(given: Any) -> Mapping[str, Any]:

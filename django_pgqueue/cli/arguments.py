@@ -196,7 +196,7 @@ def add_enqueue(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=duration, metavar="DURATION", help="for one attempt, as in 90s or 15m")
     due = parser.add_mutually_exclusive_group()
     due.add_argument("--run-at", type=instant, metavar="TIME", help="earliest start, as in 2031-05-01T09:00")
-    due.add_argument("--delay", type=duration, dest="run_at", metavar="DURATION", help="the same, from now: 15m, 2h")
+    due.add_argument("--delay", type=duration, metavar="DURATION", help="the same, from now: 15m, 2h")
     parser.add_argument("--expires", type=duration, metavar="DURATION", help="not started later after it is due")
     parser.add_argument("--unique-key", metavar="KEY", help="of live jobs with this key there is one")
     parser.add_argument("--unique-until", choices=["end", "start"], help="the key is held until the job does")

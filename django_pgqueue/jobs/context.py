@@ -14,9 +14,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from django_pgqueue import registry
 from django_pgqueue.db.connections import Database, PendingResult, QueueConnection, fence
 from django_pgqueue.db.queries import statement
-from django_pgqueue.exceptions import InvalidArguments, InvalidOption, NoCurrentJob
+from django_pgqueue.exceptions import InvalidArguments, InvalidOption, NoCurrentJob, delay_seconds
 from django_pgqueue.jobs.serialization import encode
-from django_pgqueue.options import Options
+from django_pgqueue.options import Options, check_instant
 from django_pgqueue.records import ClaimedJob
 from django_pgqueue.validation import is_text
 
@@ -155,7 +155,7 @@ class CurrentJob:
     def update_metadata(self, **items: Any) -> None:
         """Add to the job's metadata, or replace what is of the same names. Others see it as they see the progress.
 
-        It stays with the job: the next attempt has it, and the job that follows by ``run_again``.
+        It stays with the job: the next attempt has it, and the job that follows by ``repeat``.
 
         Raises:
             InvalidArguments: with these it is no JSON, or larger than ``PGQUEUE["MAX_PAYLOAD_BYTES"]``.
@@ -175,30 +175,28 @@ class CurrentJob:
         if self.tell is not None:
             self.tell(self)
 
-    def run_again(self, when: float | dt.timedelta | dt.datetime = 0) -> None:
+    def repeat(self, *, delay: float | dt.timedelta | None = None, at: dt.datetime | None = None) -> None:
         """Let another job like this one follow when it has succeeded: same task, arguments, options and keys.
 
         The job that follows has an id of its own and this one for its parent. It is inserted by the statement that
         writes down the success: both, or neither. If this run fails, or the job was asked to stop, none
-        follows. Of several calls the last counts.
+        follows. Of several calls the last counts. One that is due at once starts within about a second.
 
         Args:
-            when: seconds (0 or more) or a timedelta after the end of this run, or an aware datetime. One that is due at
-                once starts within about a second.
+            delay: seconds (0 to 100 years), or a timedelta, after the end of this run. Default: 0.
+            at: in place of ``delay``, an aware datetime.
 
         Raises:
-            InvalidOption: it is negative, more than 100 years away, naive while USE_TZ is on, or of another type.
+            InvalidOption: it is negative, more than 100 years away, naive while USE_TZ is on, or of another type; or
+                both are given.
         """
-        if isinstance(when, int | float) and not isinstance(when, bool):
-            try:
-                when = dt.timedelta(seconds=when)
-            except (OverflowError, ValueError) as error:
-                raise InvalidOption(f"run_again takes 0 or more seconds, not {when!r}.") from error
-        if not isinstance(when, dt.timedelta | dt.datetime) or (
-            isinstance(when, dt.timedelta) and when < dt.timedelta()
-        ):
-            raise InvalidOption(f"run_again takes 0 or more seconds, a timedelta or a datetime, not {when!r}.")
-        self.again = Options(run_at=when)
+        if delay is not None and at is not None:
+            raise InvalidOption("repeat() takes either delay or at, not both.")
+        if at is None:
+            self.again = Options(delay=delay_seconds("The delay of repeat()", 0 if delay is None else delay))
+        else:
+            check_instant("at of repeat()", at)
+            self.again = Options(run_at=at)
 
 
 def _check_number(name: str, value: Any) -> None:

@@ -29,7 +29,7 @@ T = TypeVar("T", bound=AnyTask)
 LONGEST_NAME = 200
 LONGEST_JITTER_SECONDS = 24 * 3600
 HIGHEST_CATCH_UP_LIMIT = 10_000
-NOT_FOR_SCHEDULES = {"run_at", "database"}
+NOT_FOR_SCHEDULES = {"run_at", "delay", "database"}
 
 _declared: "dict[str, DeclaredSchedule]" = {}
 _left_out: dict[str, Any] = {}  # tasks of the framework that another backend runs, by the name of their schedule
@@ -77,7 +77,7 @@ def periodic(
         catch_up: which of the ticks that no worker was there for become jobs after all: the ``last`` one, ``none``, or
             ``all``.
         catch_up_limit: how many ``all`` are at most, 1 to 10,000: the last ones.
-        options: of ``Task.using``, but for ``run_at`` and ``database``.
+        options: of ``Task.using``, but for ``run_at``, ``delay`` and ``database``.
 
     Raises:
         InvalidSchedule: a value cannot work, or the arguments do not fit the task.

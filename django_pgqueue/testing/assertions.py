@@ -3,7 +3,7 @@
 import datetime as dt
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from django.db import connections
 from django.db.models.functions import Now
@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 from django_pgqueue import registry
 from django_pgqueue.conf import conf
 from django_pgqueue.db.notify import Notification
+from django_pgqueue.exceptions import delay_seconds
 from django_pgqueue.jobs.redaction import scrubber, shown
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.states import Status
@@ -32,7 +33,8 @@ class Wanted(TypedDict, total=False):
     args: Sequence[Any] | None
     kwargs: Mapping[str, Any] | None
     queue: str | None
-    run_at: dt.datetime | dt.timedelta | None
+    run_at: dt.datetime | None
+    delay: float | dt.timedelta | None
     tolerance: float | dt.timedelta
     priority: int | None
     unique_key: str | None
@@ -48,7 +50,8 @@ class Expected:
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
         queue: str | None = None,
-        run_at: dt.datetime | dt.timedelta | None = None,
+        run_at: dt.datetime | None = None,
+        delay: float | dt.timedelta | None = None,
         tolerance: float | dt.timedelta = 1,
         priority: int | None = None,
         unique_key: str | None = None,
@@ -60,7 +63,7 @@ class Expected:
         self.task = None if task is None else task_of(task)
         self.call = (as_json(list(args or ())), as_json(dict(kwargs or {}))) if is_given else None
         self.columns = {name: value for name, value in columns.items() if value is not None}
-        self.run_at = None if run_at is None else checked("run_at", run_at)
+        self.run_at = _due(run_at, delay)
         self.tolerance = tolerance if isinstance(tolerance, dt.timedelta) else dt.timedelta(seconds=tolerance)
 
     def conditions(self) -> dict[str, Any]:
@@ -147,6 +150,17 @@ def _call(name: str, args: Any, kwargs: Any) -> str:
     return f"{name}({', '.join([*positional, *named])})"
 
 
+def _due(run_at: Any, delay: Any) -> dt.datetime | dt.timedelta | None:
+    """Return when a job is to be due; a timedelta from when it was enqueued; None: at any time."""
+    if run_at is not None and delay is not None:
+        raise ValueError("run_at says when the job is due, and delay how long after it was enqueued: give one of them.")
+    if delay is not None:
+        return dt.timedelta(seconds=delay_seconds("delay", delay))
+    if isinstance(run_at, dt.timedelta):
+        raise TypeError(f"run_at is a datetime, not {run_at!r}. From when the job was enqueued it is delay=….")
+    return None if run_at is None else cast("dt.datetime", checked("run_at", run_at))
+
+
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
@@ -182,8 +196,9 @@ def assert_enqueued(
             has them; ``unittest.mock.ANY`` equals all.
         kwargs: see ``args``.
         queue: its name.
-        run_at: an aware datetime, or a timedelta from when the job was enqueued.
-        tolerance: by how much ``run_at`` may differ, in seconds or as a timedelta. Default: a second.
+        run_at: an aware datetime.
+        delay: in place of it, seconds or a timedelta from when the job was enqueued.
+        tolerance: by how much these may differ, in seconds or as a timedelta. Default: a second.
         priority: -100 to 100.
         unique_key: the key.
         count: how many there are, exactly, 1 or more. None: one or more.

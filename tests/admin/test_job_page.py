@@ -85,7 +85,7 @@ def test_page_has_no_links_to_what_the_user_may_not_see():
 
 def test_page_offers_no_command_in_place_of_a_button(viewer):
     assert "pgqueue_jobs" not in page(viewer, dead(), "deadjob")
-    assert "pgqueue_jobs" not in page(viewer, app.noop.using(run_at=HOUR).enqueue().id)
+    assert "pgqueue_jobs" not in page(viewer, app.noop.using(delay=HOUR).enqueue().id)
 
 
 def test_page_leads_to_parent_and_schedule(viewer):

@@ -28,7 +28,7 @@ def test_every_link_leads_somewhere(admin_client, sql):
     worker(queues=["other"])
     make("hourly", last_error="refused")
     app.noop.using(queue="m&il").enqueue_many([()] * 2)
-    app.noop.using(queue="m&il", run_at=dt.timedelta(hours=1)).enqueue_many([()] * 2)
+    app.noop.using(queue="m&il", delay=dt.timedelta(hours=1)).enqueue_many([()] * 2)
     app.noop.using(queue="m&il", limit_key="k").enqueue_many([()] * 2)
     kill([app.noop.using(queue="m&il").enqueue().id], by="eve")
     sql("UPDATE pgqueue_jobs SET status = 'running', lease_token = 1 WHERE id = (SELECT min(id) FROM pgqueue_jobs)")

@@ -129,7 +129,7 @@ def look_at_clocks() -> None:
 @task
 def repeat_daily() -> None:
     mark("again")
-    current_job().run_again(dt.timedelta(days=1))
+    current_job().repeat(delay=dt.timedelta(days=1))
 
 
 @task

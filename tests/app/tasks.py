@@ -434,7 +434,7 @@ def go_on(times: int, seconds: float = 0) -> None:
     """Run so often altogether, each time as a new job; fail once in the middle."""
     job = current_job()
     if Mark.objects.count() < times - 1:
-        job.run_again(seconds)
+        job.repeat(delay=seconds)
     mark()
     if job.attempt == 1 and Mark.objects.count() == 2:
         raise ValueError("not this time")

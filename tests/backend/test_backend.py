@@ -39,7 +39,7 @@ def test_task_runs_once_unless_it_or_its_alias_says_otherwise(db):
     [
         {"priority": 3, "max_attempts": 2},
         {"run_after": dt.timedelta(hours=1)},
-        {"run_after": dt.timedelta(hours=-1)},
+        {"run_after": dt.timedelta(0)},
         {"run_after": dt.datetime(2030, 1, 1, tzinfo=dt.UTC)},
         {"run_after": dt.datetime(2020, 1, 1, tzinfo=dt.UTC)},
         {"unique_key": "k"},
@@ -76,6 +76,11 @@ def test_delay_counts_from_now_by_the_clock_of_the_database(db, sql):
 def test_what_is_no_time_is_refused(run_after):
     with pytest.raises(InvalidTask, match="run_after is a datetime or a timedelta, not"):
         app.add.using(run_after=run_after)
+
+
+def test_time_before_now_is_no_delay():
+    with pytest.raises(InvalidTask, match="run_after is a time from now, not one before it: datetime"):
+        app.add.using(run_after=dt.timedelta(seconds=-1))
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def function() -> None:
 
 def test_task_knows_all_options_of_jobs_and_tasks():
     of_framework = {"func", "priority", "backend", "queue_name", "run_after", "takes_context"}
-    renamed = {"queue", "priority", "run_at", "database"}
+    renamed = {"queue", "priority", "run_at", "delay", "database"}
     of_native = {*inspect.signature(Options).parameters} - renamed | OF_TASKS
     assert set(inspect.signature(PgQueueTask).parameters) - of_framework == of_native
 

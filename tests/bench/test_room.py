@@ -28,7 +28,7 @@ def test_bench_refuses_to_start_beside_jobs_of_others():
 @real
 def test_with_yes_the_bench_leaves_the_rows_of_others_alone(few_pick_ups):
     app.noop.enqueue_many([()] * 5)
-    app.noop.using(queue="other", run_at=dt.timedelta(hours=1)).enqueue()
+    app.noop.using(queue="other", delay=dt.timedelta(hours=1)).enqueue()
     SucceededJob.objects.create(
         id=10**9,
         worker_id=1,

@@ -67,7 +67,7 @@ def test_cells_of_a_list_follow_while_a_row_is_ticked_and_a_field_is_edited(tab_
 
 
 def test_list_of_jobs_strikes_out_what_has_left_and_offers_what_is_new(tab_of, superuser, expect):
-    first, second = (app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id for _ in range(2))
+    first, second = (app.noop.using(delay=dt.timedelta(hours=1)).enqueue().id for _ in range(2))
     tab = tab_of(superuser)
     tab.page.add_init_script(EVERY_2_S)
     page = tab.open("/admin/pgqueue/job/")
@@ -85,7 +85,7 @@ def test_list_of_jobs_strikes_out_what_has_left_and_offers_what_is_new(tab_of, s
 
 
 def test_page_of_a_job_follows_it_to_the_dead_jobs(tab_of, superuser, expect):
-    job_id = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    job_id = app.noop.using(delay=dt.timedelta(hours=1)).enqueue().id
     tab = tab_of(superuser)
     tab.page.add_init_script(EVERY_2_S)
     page = tab.open(f"/admin/pgqueue/job/{job_id}/change/")

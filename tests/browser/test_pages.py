@@ -25,7 +25,7 @@ APP = f"{ADMIN}pgqueue/"
 def life(live_server) -> None:
     """Some of everything."""
     app.record.enqueue("first")
-    app.record.using(queue="mail", run_at=dt.timedelta(hours=1)).enqueue("later")
+    app.record.using(queue="mail", delay=dt.timedelta(hours=1)).enqueue("later")
     queues.pause("mail", by="eve", reason="the mail server moves")
     dead = app.fail.enqueue("no luck").id
     kill([dead], by="eve")

@@ -5,7 +5,6 @@ down what that is to contain, afterwards that the answer has come. Where none ca
 """
 
 import argparse
-import datetime as dt
 import json
 import os
 import random
@@ -131,7 +130,7 @@ class Producer:
         if name == "plain":
             options["keep_result"] = draw.random() < 0.8
         if draw.random() < 0.1:
-            options["run_at"] = dt.timedelta(seconds=draw.uniform(0.1, 5))
+            options["delay"] = draw.uniform(0.1, 5)
         size = (
             1
             if name == "hog" or draw.random() < 0.4

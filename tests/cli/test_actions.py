@@ -64,7 +64,7 @@ def test_retry_by_filter(action):
 
 
 def test_run_now_takes_scheduled_jobs_only():
-    ready, later = app.noop.enqueue().id, app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    ready, later = app.noop.enqueue().id, app.noop.using(delay=dt.timedelta(hours=1)).enqueue().id
     assert jobs("run-now", "--all") == "Made due at once: 1.\n"
     assert set(Job.objects.values_list("status", flat=True)) == {"queued"}
     assert "Left alone: 2 (queued already)" in refused("run-now", ready, later)
@@ -103,7 +103,7 @@ def test_purge_takes_dead_jobs_or_finished_ones(sql):
 @pytest.mark.parametrize("by_ids", [True, False])
 def test_dry_run_changes_nothing_and_shows_a_few(words, by_ids):
     dead(12)
-    app.noop.using(run_at=dt.timedelta(hours=1)).enqueue_many([()] * 12)
+    app.noop.using(delay=dt.timedelta(hours=1)).enqueue_many([()] * 12)
     before = (list(Job.objects.order_by("pk").values()), list(DeadJob.objects.order_by("pk").values()))
     chosen = ids_of(DeadJob if words[0] in {"retry", "purge"} else Job) if by_ids else ["--all"]
     printed = jobs(*words, *chosen, "--dry-run")

@@ -190,9 +190,9 @@ def test_retried_job_goes_on_with_its_trace(queue, spans):
     assert [span.parent.span_id for span in runs] == [enqueued.context.span_id] * 2
 
 
-def test_job_that_follows_by_run_again_begins_a_trace_of_its_own(queue, spans, registry_of, sql):
+def test_job_that_follows_by_repeat_begins_a_trace_of_its_own(queue, spans, registry_of, sql):
     def again():
-        current_job().run_again()
+        current_job().repeat()
 
     registry_of(again).using(metadata={"kept": True}).enqueue()
     run_claimed(queue)

@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 from django.db import IntegrityError, OperationalError, connection, connections, transaction
+from django.utils import timezone
 
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.queries import statement
@@ -43,7 +44,7 @@ def end(queue, job, fate=Fate.SUCCEEDED, **details) -> None:
 
 def test_jobs_of_a_key_are_let_in_by_priority_then_due_time_then_id(queue):
     low, first, second = (limited(priority=priority).enqueue().id for priority in (-1, 5, 5))
-    early = limited(priority=5, run_at=dt.timedelta(minutes=-1)).enqueue().id
+    early = limited(priority=5, run_at=timezone.now() - dt.timedelta(minutes=1)).enqueue().id
     order = []
     while admit(queue, ["k"]).queues:
         assert admit(queue, ["k"]).queues == set(), "one is in"
@@ -225,7 +226,7 @@ def test_claim_that_was_never_answered_keeps_its_place(queue):
 
 def test_staff_make_jobs_wait_and_let_others_in(queue):
     """Each wakes who admits, after its commit."""
-    later = limited(run_at=dt.timedelta(hours=1)).enqueue().id
+    later = limited(delay=dt.timedelta(hours=1)).enqueue().id
     first, second = enqueued_ids(limited(), [(), ()])
     admit(queue, ["k"])
     for change in (

@@ -74,7 +74,7 @@ def test_turns_are_those_of_one_queue_and_priority(take):
 
 
 def test_jobs_that_become_due_together_get_turns_when_they_are_promoted(queue, take, sql):
-    add("a", 1500, run_at=HOUR)
+    add("a", 1500, delay=HOUR)
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 min'")
     add("b", 4)
     assert promote(queue).queues == {"default": 1000}
@@ -87,7 +87,7 @@ def test_jobs_that_become_due_together_get_turns_when_they_are_promoted(queue, t
 
 
 def test_plain_jobs_keep_their_time_when_they_are_promoted(queue, sql):
-    [job_id] = enqueued_ids(app.noop.using(run_at=HOUR), [()])
+    [job_id] = enqueued_ids(app.noop.using(delay=HOUR), [()])
     add("a", 3)
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 min' WHERE id = %s", job_id)
     [(due,)] = sql("SELECT run_at FROM pgqueue_jobs WHERE id = %s", job_id)

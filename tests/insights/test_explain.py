@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 
 def test_scheduled_job_says_when_and_why_then(queue):
-    later = app.noop.using(run_at=HOUR).enqueue().id
+    later = app.noop.using(delay=HOUR).enqueue().id
     assert re.search(r"It is due at \S+ \S+, as it was enqueued for\.", told(later))
     job_id = app.fail.enqueue().id
     fails(queue, job_id)
@@ -36,7 +36,7 @@ def test_scheduled_job_that_snoozed_says_so(queue):
 
 
 def test_scheduled_job_that_was_put_back_says_so():
-    job_id = app.noop.using(run_at=HOUR).enqueue().id
+    job_id = app.noop.using(delay=HOUR).enqueue().id
     Job.objects.filter(pk=job_id).update(started_at=timezone.now())
     assert "and put it back; that is no attempt" in told(job_id)
     Job.objects.filter(pk=job_id).update(task="gone")

@@ -425,6 +425,6 @@ def test_timeline_of_a_job_that_has_snoozed_tells_how_often(queue, sql):
 
 
 def test_timeline_of_a_job_that_is_due_later():
-    job_id = app.noop.using(run_at=HOUR).enqueue().id
+    job_id = app.noop.using(delay=HOUR).enqueue().id
     assert kinds(job_id) == ["enqueued", "wait"]
     assert re.search(r"Due later, at \S+ \S+ \(1 h\)", steps(job_id))

@@ -33,7 +33,7 @@ def lines() -> dict[str, overview.QueueLine]:
 
 def test_each_status_of_each_queue_is_counted(sql):
     app.noop.enqueue_many([()] * 3)
-    app.noop.using(queue="mail", run_at=dt.timedelta(hours=1)).enqueue_many([()] * 2)
+    app.noop.using(queue="mail", delay=dt.timedelta(hours=1)).enqueue_many([()] * 2)
     app.noop.using(queue="mail", limit_key="k").enqueue_many([()] * 4)
     kill([app.noop.using(queue="gone").enqueue().id], by="eve")
     sql("UPDATE pgqueue_jobs SET status = 'running', lease_token = 1 WHERE id = (SELECT min(id) FROM pgqueue_jobs)")
@@ -49,11 +49,11 @@ def test_numbers_beyond_the_cap_say_that_there_are_more(monkeypatch):
     monkeypatch.setattr(overview, "CAPS", (3,))
     monkeypatch.setattr(overview, "MOST_LOOKED_AT", 3)
     app.noop.enqueue_many([()] * 3)
-    app.noop.using(run_at=dt.timedelta(hours=1)).enqueue_many([()] * 2)
+    app.noop.using(delay=dt.timedelta(hours=1)).enqueue_many([()] * 2)
     assert lines()["default"].queued == BoundedCount(3, is_short=False)
     assert str(lines()["default"].scheduled) == "2"
     app.noop.enqueue_many([()])
-    app.noop.using(run_at=dt.timedelta(hours=1)).enqueue_many([()] * 2)
+    app.noop.using(delay=dt.timedelta(hours=1)).enqueue_many([()] * 2)
     assert lines()["default"].queued == BoundedCount(3, is_short=True)
     assert str(lines()["default"].scheduled) == "3+"
 
@@ -61,8 +61,8 @@ def test_numbers_beyond_the_cap_say_that_there_are_more(monkeypatch):
 def test_number_that_was_not_counted_at_all_is_no_zero(viewer, monkeypatch):
     """Scheduled jobs are looked at in the order in which they are due, over all queues."""
     monkeypatch.setattr(overview, "MOST_LOOKED_AT", 3)
-    app.noop.using(queue="first", run_at=dt.timedelta(hours=1)).enqueue_many([()] * 4)
-    app.noop.using(queue="later", run_at=dt.timedelta(hours=2)).enqueue_many([()] * 4)
+    app.noop.using(queue="first", delay=dt.timedelta(hours=1)).enqueue_many([()] * 4)
+    app.noop.using(queue="later", delay=dt.timedelta(hours=2)).enqueue_many([()] * 4)
     Queue.objects.bulk_create(Queue(name=name) for name in ("first", "later"))
     assert {name: str(line.scheduled) for name, line in lines().items()} == {"first": "3+", "later": "?"}
     assert "0+" not in viewer.get(PAGE).content.decode()
@@ -127,7 +127,7 @@ def test_age_counts_from_run_at_by_the_clock_of_the_database(sql):
 
 
 def test_job_that_is_due_ages_although_no_worker_is_there_to_promote_it(sql):
-    job = app.noop.using(queue="a", run_at=dt.timedelta(hours=1)).enqueue()
+    job = app.noop.using(queue="a", delay=dt.timedelta(hours=1)).enqueue()
     Queue.objects.create(name="a")
     assert oldest("a") is None
     sql("UPDATE pgqueue_jobs SET run_at = statement_timestamp() - interval '7 min' WHERE id = %s", job.id)
@@ -136,6 +136,6 @@ def test_job_that_is_due_ages_although_no_worker_is_there_to_promote_it(sql):
 
 def test_reserved_does_not_age(sql):
     Queue.objects.create(name="a")
-    app.noop.using(queue="a", run_at=dt.timedelta(hours=1)).enqueue()
+    app.noop.using(queue="a", delay=dt.timedelta(hours=1)).enqueue()
     sql("UPDATE pgqueue_jobs SET run_at = statement_timestamp() - interval '7 min', status = 'reserved'")
     assert oldest("a") is None

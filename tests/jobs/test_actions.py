@@ -85,7 +85,7 @@ def test_job_that_began_meanwhile_has_no_longer_the_status_that_was_chosen(queue
 
 def test_moved_jobs_are_claimed_from_their_new_queue_in_order(queue):
     low, high = app.noop.enqueue().id, app.noop.using(priority=5).enqueue().id
-    later = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    later = app.noop.using(delay=dt.timedelta(hours=1)).enqueue().id
     assert sorted(move([low, high, later], queue="new", by="eve")) == [low, high, later]
     assert claim(queue, "default", limit=9, worker_id=1) == []
     assert [job.id for job in claim(queue, "new", limit=9, worker_id=1)] == [high, low]
@@ -109,7 +109,7 @@ def test_priority_changes_who_is_claimed_first(queue):
 )
 def test_workers_are_woken_for_what_may_run_now(caplog, django_capture_on_commit_callbacks, act, payload, told):
     caplog.set_level("INFO", "django_pgqueue")
-    later = app.noop.using(queue="old", run_at=dt.timedelta(hours=1)).enqueue().id
+    later = app.noop.using(queue="old", delay=dt.timedelta(hours=1)).enqueue().id
     now = Job.objects.create(task="t", queue="old").pk
     with django_capture_on_commit_callbacks() as hooks:
         act([later])
@@ -177,7 +177,7 @@ def test_fair_jobs_that_move_get_turns_between_those_that_are_there(queue):
 def test_kill_buries_what_waits_and_asks_what_runs(queue):
     running, queued = enqueued_ids(app.noop, [(), ()])
     claim(queue, "default", limit=1, worker_id=1)
-    scheduled = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    scheduled = app.noop.using(delay=dt.timedelta(hours=1)).enqueue().id
     result = kill([running, queued, scheduled, 999_999], by="eve")
     assert (sorted(result.dead), result.requested) == ([queued, scheduled], [running])
     for job in DeadJob.objects.all():
@@ -223,7 +223,7 @@ def test_run_now_makes_scheduled_jobs_due_and_leaves_others(queue):
 
 
 def test_run_now_does_not_wait_for_a_locked_row(queue):
-    job_id = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    job_id = app.noop.using(delay=dt.timedelta(hours=1)).enqueue().id
     with queue.transaction():
         queue.rows("SELECT id FROM pgqueue_jobs FOR UPDATE", {})
         assert run_now([job_id], by="eve") == []
@@ -239,7 +239,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_history_says_what_was_done_to_a_job_and_by_whom(db, change):
     act, note = CHANGES[change]
-    job_id = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    job_id = app.noop.using(delay=dt.timedelta(hours=1)).enqueue().id
     Job.objects.filter(pk=job_id).update(attempts=2, errors=[{"kind": "failed", "error": "ValueError", "attempt": 2}])
     before = timezone.now()
     assert act([job_id]) == [job_id]
@@ -253,7 +253,7 @@ def test_history_says_what_was_done_to_a_job_and_by_whom(db, change):
 @pytest.mark.parametrize("change", CHANGES)
 def test_notes_keep_the_first_and_the_last_ten_entries(db, change):
     act, note = CHANGES[change]
-    job_id = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    job_id = app.noop.using(delay=dt.timedelta(hours=1)).enqueue().id
     Job.objects.filter(pk=job_id).update(errors=[{"kind": "failed", "error": f"E{number}"} for number in range(20)])
     act([job_id])
     assert titles(Job.objects.get(pk=job_id)) == [
@@ -265,7 +265,7 @@ def test_notes_keep_the_first_and_the_last_ten_entries(db, change):
 
 
 def test_note_of_a_job_that_has_not_failed_is_its_first_entry(db):
-    job_id = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    job_id = app.noop.using(delay=dt.timedelta(hours=1)).enqueue().id
     move([job_id], queue="bulk", by="eve")
     run_now([job_id], by="eve")
     assert set(titles(Job.objects.get(pk=job_id))) == {"moved from default to bulk by eve", "made due at once by eve"}

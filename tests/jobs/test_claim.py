@@ -3,6 +3,7 @@
 import datetime as dt
 
 import pytest
+from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue.jobs.claim import claim, new_lease_token, ready_queues, send
@@ -21,7 +22,7 @@ def take(database, queue="default", limit=100):
 def test_claim_takes_higher_priority_first_then_earlier_run_at(queue):
     low = app.noop.using(priority=-5).enqueue().id
     second = app.noop.enqueue().id
-    first = app.noop.using(run_at=dt.timedelta(hours=-1)).enqueue().id
+    first = app.noop.using(run_at=timezone.now() - dt.timedelta(hours=1)).enqueue().id
     high = app.noop.using(priority=5).enqueue().id
     assert [job.id for job in take(queue)] == [high, first, second, low]
 
@@ -38,7 +39,7 @@ def test_claim_counts_the_attempt_and_sets_the_lease(queue):
 
 @pytest.mark.parametrize("above", [None, BEFORE_ALL])
 def test_claim_leaves_scheduled_future_and_other_queues_alone(queue, sql, above):
-    app.noop.using(run_at=dt.timedelta(hours=1)).enqueue()
+    app.noop.using(delay=dt.timedelta(hours=1)).enqueue()
     app.noop.using(queue="mail").enqueue()
     sql("INSERT INTO pgqueue_jobs (task, run_at) VALUES ('x', now() + interval '1 hour')")
     with queue.transaction():
@@ -75,7 +76,7 @@ def test_every_claim_has_a_token_of_its_own(queue):
 def test_ready_queues_names_each_queue_with_work_once(queue):
     for name in ("b", "a", "b", "c"):
         app.noop.using(queue=name).enqueue()
-    app.noop.using(queue="later", run_at=dt.timedelta(hours=1)).enqueue()
+    app.noop.using(queue="later", delay=dt.timedelta(hours=1)).enqueue()
     assert sorted(ready_queues(queue, QueueSelector())) == ["a", "b", "c"]
     assert ready_queues(queue, QueueSelector(["c", "later", "none", "a"])) == ["c", "a"]
 

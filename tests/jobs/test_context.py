@@ -58,16 +58,31 @@ def test_current_job_knows_its_metadata(queue):
 
 
 @pytest.mark.parametrize(
-    "when", [-1, -dt.timedelta(hours=1), float("nan"), float("inf"), 1e300, True, "soon", None, dt.timedelta(36501)]
+    "when", [-1, -dt.timedelta(hours=1), float("nan"), float("inf"), 1e300, True, "soon", dt.timedelta(36501)]
 )
-def test_time_that_cannot_be_is_refused(when):
-    with pytest.raises(InvalidOption):
-        CurrentJob(None).run_again(when)
+def test_delay_that_cannot_be_is_refused(when):
+    with pytest.raises(InvalidOption, match=r"The delay of repeat\(\) is 0 or more seconds or a timedelta"):
+        CurrentJob(None).repeat(delay=when)
 
 
-def test_naive_time_is_refused():
-    with pytest.raises(InvalidOption, match="naive"):
-        CurrentJob(None).run_again(dt.datetime(2026, 1, 1))
+@pytest.mark.parametrize(
+    ("at", "message"),
+    [
+        (dt.datetime(2026, 1, 1), r"at of repeat\(\) is naive"),
+        (5, "is a datetime, not 5. From now it is delay="),
+        (dt.timedelta(1), "is a datetime, not "),
+        (dt.datetime.max.replace(tzinfo=dt.UTC), "is between the years 1970 and 9999"),
+    ],
+    ids=str,
+)
+def test_time_that_cannot_be_is_refused(at, message):
+    with pytest.raises(InvalidOption, match=message):
+        CurrentJob(None).repeat(at=at)
+
+
+def test_next_job_has_a_delay_or_a_time():
+    with pytest.raises(InvalidOption, match="either delay or at"):
+        CurrentJob(None).repeat(delay=0, at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
 
 
 @pytest.mark.parametrize("wrong", [-1, math.nan, math.inf, 10**18 + 1, True, "1", None])

@@ -67,12 +67,12 @@ def test_enqueue_is_one_statement_beside_its_wake_up(django_assert_num_queries):
 
 @pytest.mark.django_db
 def test_future_run_at_is_scheduled_by_the_clock_of_the_database():
-    for run_at in (timezone.now() + dt.timedelta(hours=1), dt.timedelta(hours=1)):
-        job = Job.objects.get(pk=app.noop.using(run_at=run_at).enqueue().id)
+    for when in ({"run_at": timezone.now() + dt.timedelta(hours=1)}, {"delay": 3600}, {"delay": dt.timedelta(hours=1)}):
+        job = Job.objects.get(pk=app.noop.using(**when).enqueue().id)
         assert job.status == "scheduled"
         assert dt.timedelta(minutes=59) < job.run_at - timezone.now() < dt.timedelta(minutes=61)
-    for run_at in (timezone.now() - dt.timedelta(seconds=1), dt.timedelta(0)):
-        assert Job.objects.get(pk=app.noop.using(run_at=run_at).enqueue().id).status == "queued"
+    for when in ({"run_at": timezone.now() - dt.timedelta(seconds=1)}, {"delay": 0}, {"delay": None}):
+        assert Job.objects.get(pk=app.noop.using(**when).enqueue().id).status == "queued"
 
 
 @pytest.mark.django_db
@@ -187,7 +187,7 @@ def test_enqueue_many_names_the_call_that_is_wrong():
 @pytest.mark.django_db
 def test_calls_of_many_tasks_and_options_are_one_statement(django_assert_num_queries):
     mail = app.record.using(queue="mail", priority=7, metadata={"a": "é"}, timeout=3, keep_result=False, max_attempts=2)
-    later = app.noop.using(run_at=HOUR, lease=90)
+    later = app.noop.using(delay=HOUR, lease=90)
     with django_assert_num_queries(1):
         handles = enqueue_many([mail.bind("a"), later.bind(), app.record.bind(label="b"), mail.bind("c")])
     rows = [Job.objects.get(pk=handle.id) for handle in handles]
@@ -259,7 +259,7 @@ def test_no_calls_are_no_statement(django_assert_num_queries):
 
 
 def test_mixed_calls_wake_the_queues_that_have_work(transactional_db, notifications):
-    enqueue_many([app.noop.bind(), app.noop.using(queue="mail").bind(), app.noop.using(queue="b", run_at=HOUR).bind()])
+    enqueue_many([app.noop.bind(), app.noop.using(queue="mail").bind(), app.noop.using(queue="b", delay=HOUR).bind()])
     assert sorted(notifications()) == ["default", "mail"]
 
 
@@ -428,12 +428,12 @@ def test_request_that_fails_without_atomic_requests_has_enqueued(transactional_d
 
 
 def test_scheduled_job_wakes_no_worker(notifications):
-    app.noop.using(run_at=dt.timedelta(hours=1)).enqueue()
+    app.noop.using(delay=dt.timedelta(hours=1)).enqueue()
     assert notifications() == []
 
 
 def test_job_due_in_the_past_wakes_at_once(notifications):
-    app.noop.using(run_at=dt.timedelta(hours=-1)).enqueue()
+    app.noop.using(run_at=timezone.now() - dt.timedelta(hours=1)).enqueue()
     assert notifications() == ["default"]
 
 

@@ -269,15 +269,17 @@ def test_job_enqueued_by_a_job_knows_its_parent(db):
 
 def again(when, fails=False):
     def func(label):
-        current_job().run_again(dt.timedelta(hours=1))
-        current_job().run_again(*when)  # the last call counts
+        current_job().repeat(delay=dt.timedelta(hours=1))
+        current_job().repeat(**when)  # the last call counts
         if fails:
             raise ValueError(label)
 
     return func
 
 
-@pytest.mark.parametrize(("when", "delay"), [((), 0), ((90,), 90), ((1.5,), 1.5), ((dt.timedelta(minutes=2),), 120)])
+@pytest.mark.parametrize(
+    ("when", "delay"), [({}, 0), ({"delay": 90}, 90), ({"delay": 1.5}, 1.5), ({"delay": dt.timedelta(minutes=2)}, 120)]
+)
 def test_task_asks_for_the_next_job(queue, monkeypatch, when, delay):
     app.record.enqueue("x")
     job = claim_one(queue)
@@ -291,7 +293,7 @@ def test_coroutine_asks_for_the_next_job_at_a_time(queue, monkeypatch):
     job, at = claim_one(queue), timezone.now() + dt.timedelta(hours=1)
 
     async def func(label):
-        current_job().run_again(at)
+        current_job().repeat(at=at)
 
     async def awaited():
         border = LaneInterrupts(asyncio.get_running_loop())
@@ -314,7 +316,7 @@ def test_run_that_was_asked_to_stop_and_succeeds_has_no_next_job(queue, monkeypa
     job = claim_one(queue)
 
     def func(label):
-        current_job().run_again()
+        current_job().repeat()
         current_job().is_kill_requested = True
 
     monkeypatch.setattr(app.record, "func", func)
@@ -324,7 +326,7 @@ def test_run_that_was_asked_to_stop_and_succeeds_has_no_next_job(queue, monkeypa
 def test_atomic_task_writes_its_effects_and_the_next_job_together(queue, monkeypatch):
     app.record_atomic.enqueue("x")
     job = claim_one(queue)
-    monkeypatch.setattr(app.record_atomic, "func", lambda label: (app.mark(label), current_job().run_again(60)))
+    monkeypatch.setattr(app.record_atomic, "func", lambda label: (app.mark(label), current_job().repeat(delay=60)))
     assert run(app.record_atomic, job, CurrentJob(job), ThreadInterrupts()).fate is Fate.RECORDED
     assert (Mark.objects.count(), Job.objects.get().parent_id, SucceededJob.objects.get().id) == (1, job.id, job.id)
 
@@ -333,7 +335,7 @@ def test_atomic_task_that_lost_its_lease_leaves_no_next_job(queue, monkeypatch, 
     app.record_atomic.enqueue("x")
     job = claim_one(queue)
     sql("UPDATE pgqueue_jobs SET status = 'queued', lease_token = 0, worker_id = 0")
-    monkeypatch.setattr(app.record_atomic, "func", lambda label: (app.mark(label), current_job().run_again(60)))
+    monkeypatch.setattr(app.record_atomic, "func", lambda label: (app.mark(label), current_job().repeat(delay=60)))
     assert run(app.record_atomic, job, CurrentJob(job), ThreadInterrupts()).fate is Fate.RETRIED
     assert (Mark.objects.count(), Job.objects.get().id) == (0, job.id)
 

@@ -114,13 +114,13 @@ def test_mixed_calls_meet_the_jobs_that_have_their_keys():
 
 @pytest.mark.django_db
 def test_mixed_calls_settle_each_conflict_by_their_own_options():
-    jobs = {key: enqueue("old", key=key, run_at=HOUR).id for key in ("left", "new", "later", "sooner", "other")}
+    jobs = {key: enqueue("old", key=key, delay=HOUR).id for key in ("left", "new", "later", "sooner", "other")}
     handles = enqueue_many(
         [
             app.record.using(unique_key="left").bind("new"),
-            app.record.using(unique_key="later", on_conflict="later", run_at=2 * HOUR).bind("new"),
+            app.record.using(unique_key="later", on_conflict="later", delay=2 * HOUR).bind("new"),
             app.record.using(unique_key="new", on_conflict="replace", metadata={"is": "new"}).bind("new"),
-            app.record.using(unique_key="sooner", on_conflict="earlier", run_at=HOUR / 100).bind("new"),
+            app.record.using(unique_key="sooner", on_conflict="earlier", delay=HOUR / 100).bind("new"),
             app.noop.using(unique_key="other", on_conflict="replace").bind(),
         ]
     )
@@ -187,7 +187,7 @@ def test_job_with_a_concurrency_key_waits_to_be_admitted(queue):
 
 @pytest.mark.django_db
 def test_expiry_is_counted_from_when_the_job_is_due():
-    app.noop.using(expires=60, run_at=dt.timedelta(hours=1)).enqueue()
+    app.noop.using(expires=60, delay=dt.timedelta(hours=1)).enqueue()
     job = Job.objects.get()
     assert job.expires_at - job.run_at == dt.timedelta(seconds=60)
 
@@ -196,7 +196,7 @@ def test_expiry_is_counted_from_when_the_job_is_due():
 
 
 def test_replace_gives_a_job_that_waits_the_new_arguments_and_metadata(queue):
-    first = enqueue("old", metadata={"of": "old"}, run_at=HOUR, priority=5)
+    first = enqueue("old", metadata={"of": "old"}, delay=HOUR, priority=5)
     second = enqueue("new", on_conflict="replace", metadata={"of": "new"})
     job = Job.objects.get()
     assert (second.id, second.created) == (first.id, False) == (job.id, False)
@@ -208,7 +208,7 @@ def test_job_that_runs_is_left_alone(queue, conflict):
     first = enqueue("old")
     [job] = claimed(queue)
     before = Job.objects.values().get()
-    again = enqueue("new", on_conflict=conflict, run_at=HOUR if conflict == "later" else -HOUR)
+    again = enqueue("new", on_conflict=conflict, after=HOUR if conflict == "later" else -HOUR)
     assert (again.id, again.created) == (first.id, False)
     assert Job.objects.values().get() == before
     succeed(queue, job)
@@ -243,12 +243,12 @@ def test_last_who_replaces_has_waited_for_the_first(queue):
 @pytest.mark.parametrize("conflict", ["replace", "later", "earlier"])
 def test_job_that_starts_while_it_is_waited_for_is_not_locked(queue, sql, conflict):
     """Its worker writes the outcome while the caller's transaction is still open."""
-    first, done, found = enqueue("old", run_at=-HOUR).id, threading.Event(), []
+    first, done, found = enqueue("old", after=-HOUR).id, threading.Event(), []
 
     def change_and_stay() -> None:
         with transaction.atomic():
-            delay = -2 * HOUR if conflict == "earlier" else HOUR
-            found.append(enqueue("new", on_conflict=conflict, run_at=delay).id)
+            time = -2 * HOUR if conflict == "earlier" else HOUR
+            found.append(enqueue("new", on_conflict=conflict, after=time).id)
             assert done.wait(PATIENCE_SECONDS)
 
     with contextlib.ExitStack() as later:
@@ -287,29 +287,29 @@ def test_others_of_a_bulk_are_changed_when_one_starts_while_it_is_waited_for(que
 
 
 @pytest.mark.parametrize(
-    ("first", "conflict", "run_at", "expected"),
+    ("first", "conflict", "time", "expected"),
     [
         ({}, "later", HOUR, ("scheduled", 1)),
-        ({"run_at": -2 * HOUR}, "later", -HOUR, ("queued", -1)),
-        ({"run_at": 2 * HOUR}, "later", HOUR, ("scheduled", 2)),
-        ({"run_at": 2 * HOUR}, "later", 3 * HOUR, ("scheduled", 3)),
-        ({"run_at": 2 * HOUR}, "later", None, ("scheduled", 2)),
+        ({"after": -2 * HOUR}, "later", -HOUR, ("queued", -1)),
+        ({"delay": 2 * HOUR}, "later", HOUR, ("scheduled", 2)),
+        ({"delay": 2 * HOUR}, "later", 3 * HOUR, ("scheduled", 3)),
+        ({"delay": 2 * HOUR}, "later", None, ("scheduled", 2)),
         ({"limit_key": "c"}, "later", HOUR, ("scheduled", 1)),
-        ({"run_at": 2 * HOUR}, "earlier", HOUR, ("scheduled", 1)),
-        ({"run_at": 2 * HOUR}, "earlier", 3 * HOUR, ("scheduled", 2)),
-        ({"run_at": 2 * HOUR}, "earlier", None, ("queued", 0)),
-        ({"run_at": 2 * HOUR}, "earlier", -HOUR, ("queued", -1)),
-        ({"run_at": 2 * HOUR, "limit_key": "c"}, "earlier", None, ("limited", 0)),
-        ({"run_at": 2 * HOUR, "fair_key": "f"}, "earlier", None, ("scheduled", 0)),
+        ({"delay": 2 * HOUR}, "earlier", HOUR, ("scheduled", 1)),
+        ({"delay": 2 * HOUR}, "earlier", 3 * HOUR, ("scheduled", 2)),
+        ({"delay": 2 * HOUR}, "earlier", None, ("queued", 0)),
+        ({"delay": 2 * HOUR}, "earlier", -HOUR, ("queued", -1)),
+        ({"delay": 2 * HOUR, "limit_key": "c"}, "earlier", None, ("limited", 0)),
+        ({"delay": 2 * HOUR, "fair_key": "f"}, "earlier", None, ("scheduled", 0)),
         ({}, "earlier", HOUR, ("queued", 0)),
         ({"limit_key": "c"}, "earlier", -HOUR, ("limited", -1)),
-        ({"run_at": 2 * HOUR}, "keep", None, ("scheduled", 2)),
+        ({"delay": 2 * HOUR}, "keep", None, ("scheduled", 2)),
     ],
 )
 @pytest.mark.django_db
-def test_conflict_is_moved(first, conflict, run_at, expected):
+def test_conflict_is_moved(first, conflict, time, expected):
     job_id = enqueue("old", **first).id
-    assert enqueue("new", on_conflict=conflict, run_at=run_at).id == job_id
+    assert enqueue("new", on_conflict=conflict, after=time).id == job_id
     assert (Job.objects.get().status, hours_ahead(job_id)) == expected
     assert Job.objects.get().args == ["old"]
 
@@ -319,7 +319,7 @@ def test_job_moved_into_the_future_gives_its_slot_back_unless_it_backs_off_with_
     job_id = enqueue(limit_key="c", limit=Limit(strict=strict_backoff)).id
     status = "scheduled" if strict_backoff else "queued"
     sql("UPDATE pgqueue_jobs SET status = %s, concurrency_slot = 1", status)
-    enqueue(on_conflict="later", run_at=HOUR)
+    enqueue(on_conflict="later", delay=HOUR)
     job = Job.objects.get(pk=job_id)
     assert (job.status, job.concurrency_slot) == ("scheduled", 1 if strict_backoff else None)
     enqueue(on_conflict="earlier")
@@ -328,16 +328,16 @@ def test_job_moved_into_the_future_gives_its_slot_back_unless_it_backs_off_with_
 
 def test_moved_job_expires_by_the_call_that_moved_it_later(db):
     enqueue(expires=60)
-    enqueue(on_conflict="later", run_at=HOUR, expires=120)
+    enqueue(on_conflict="later", delay=HOUR, expires=120)
     job = Job.objects.get()
     assert job.expires_at - job.run_at == dt.timedelta(seconds=120)
-    enqueue(on_conflict="later", run_at=2 * HOUR)
+    enqueue(on_conflict="later", delay=2 * HOUR)
     assert Job.objects.get().expires_at == job.expires_at, "which that one does not say"
 
 
 def test_workers_are_woken_where_the_job_is_due(db, django_capture_on_commit_callbacks):
-    enqueue("old", queue="mail", run_at=HOUR)
-    enqueue("old", key="limited", limit_key="c", run_at=HOUR)
+    enqueue("old", queue="mail", delay=HOUR)
+    enqueue("old", key="limited", limit_key="c", delay=HOUR)
     with django_capture_on_commit_callbacks() as hooks:
         enqueue(on_conflict="earlier")
         enqueue(key="limited", on_conflict="earlier")
@@ -351,18 +351,18 @@ def test_job_that_workers_have_stepped_over_is_announced(
 ):
     """They leave it alone while it is locked."""
     concurrency_key = "c" if status == "limited" else None
-    enqueue("old", queue="mail", unique=Unique(until="start"), limit_key=concurrency_key, run_at=HOUR)
+    enqueue("old", queue="mail", unique=Unique(until="start"), limit_key=concurrency_key, delay=HOUR)
     sql("UPDATE pgqueue_jobs SET status = %s, run_at = now() - interval '2 hours'", status)
     with django_capture_on_commit_callbacks() as hooks:
-        enqueue("new", unique=Unique(until="start"), on_conflict=conflict, run_at=-HOUR)
+        enqueue("new", unique=Unique(until="start"), on_conflict=conflict, after=-HOUR)
     assert [payload for hook in hooks for payload in hook.payloads] == told
 
 
 @pytest.mark.parametrize("conflict", ["keep", "later", "earlier"])
 @pytest.mark.parametrize("scope", ["end", "start"])
 def test_job_that_needs_no_change_is_locked_only_if_its_start_would_miss_one(queue, conflict, scope):
-    job_id = enqueue(run_at=HOUR, unique=Unique(until=scope)).id
-    options = {"on_conflict": conflict, "run_at": {"later": None, "earlier": 2 * HOUR}.get(conflict)}
+    job_id = enqueue(delay=HOUR, unique=Unique(until=scope)).id
+    options = {"on_conflict": conflict, "delay": {"later": None, "earlier": 2 * HOUR}.get(conflict)}
     with transaction.atomic():
         assert enqueue(**options).id == job_id
         assert enqueued_ids(app.record.using(unique_key="k", **options), [("a",)]) == [job_id]
@@ -587,7 +587,7 @@ def test_job_that_will_not_run_any_more_is_not_met(queue, sql, enqueue_keyed, en
 @pytest.mark.parametrize("conflict", ["keep", "replace", "later", "earlier"])
 @pytest.mark.parametrize("ends", [let_expire, fail_once_killed])
 def test_call_changes_nothing_about_a_job_that_will_not_run_any_more(queue, sql, conflict, ends):
-    first = enqueue("old", run_at=-HOUR).id
+    first = enqueue("old", after=-HOUR).id
     ends(queue, sql, first)
     before = Job.objects.values().get()
     [second, third] = enqueued_ids(app.record.using(unique_key="k", on_conflict=conflict), [("a",), ("b",)])
@@ -702,12 +702,12 @@ def test_job_that_expires_while_a_call_waits_for_it_is_not_met(queue, sql, enque
 
 @pytest.mark.parametrize("conflict", ["replace", "later", "earlier"])
 def test_job_that_expires_while_a_call_waits_to_change_it_is_not_changed(queue, sql, conflict):
-    first, got = enqueue("old", run_at=-HOUR).id, []
-    run_at = -2 * HOUR if conflict == "earlier" else HOUR
+    first, got = enqueue("old", after=-HOUR).id, []
+    time = -2 * HOUR if conflict == "earlier" else HOUR
     with contextlib.ExitStack() as later:  # noqa: SIM117 - the transaction ends first
         with queue.transaction():
             queue.rows("SELECT id FROM pgqueue_jobs FOR NO KEY UPDATE", {})
-            call = functools.partial(enqueue, "new", on_conflict=conflict, run_at=run_at)
+            call = functools.partial(enqueue, "new", on_conflict=conflict, after=time)
             later.enter_context(beside(in_thread(lambda: got.append(call().id))))
             eventually(lambda: sql(WAITING) == [(1,)])
             queue.rows("UPDATE pgqueue_jobs SET expires_at = clock_timestamp() RETURNING id", {})
@@ -789,7 +789,7 @@ def test_success_leaves_a_reserved_that_has_the_key(queue, settings, history, is
     kept = [["secret"]] if history else []
     assert list(SucceededJob.objects.filter(result="done").values_list("args", flat=True)) == kept
     for conflict in ("keep", "replace", "later", "earlier"):
-        again = enqueue("new", on_conflict=conflict, run_at=2 * HOUR if conflict == "later" else None)
+        again = enqueue("new", on_conflict=conflict, delay=2 * HOUR if conflict == "later" else None)
         assert (again.id, again.created) == (first.id, False)
     assert (kill([first.id], by="eve"), run_now([first.id], by="eve")) == (([], []), [])
     assert claimed(queue) == []
@@ -838,10 +838,10 @@ def test_reserved_whose_time_is_over_is_no_conflict_from_sql_either(queue, sql):
 
 @pytest.mark.parametrize("conflict", ["keep", "replace", "later", "earlier"])
 def test_job_that_an_open_transaction_changes_is_stepped_over_by_workers(queue, sql, conflict):
-    first, other = enqueue(run_at=HOUR).id, enqueue(key="other", run_at=HOUR).id
+    first, other = enqueue(delay=HOUR).id, enqueue(key="other", delay=HOUR).id
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
     with transaction.atomic():
-        enqueue("new", on_conflict=conflict, run_at={"later": HOUR, "earlier": -HOUR}.get(conflict))
+        enqueue("new", on_conflict=conflict, after={"later": HOUR, "earlier": -HOUR}.get(conflict))
         assert promote(queue).queues == {"default": 2 if conflict == "keep" else 1}
         assert other in {job.id for job in claim.claim(queue, "default", limit=2, worker_id=1)}
     assert Job.objects.filter(pk=first).exists()

@@ -1,7 +1,6 @@
 """Callers wait for jobs, in this process; what a worker does is done step by step."""
 
 import asyncio
-import datetime as dt
 import gc
 import logging
 import threading
@@ -136,7 +135,7 @@ def test_without_notify_no_session_listens_and_nothing_is_noted(queue, sql, sett
     waiters = [pool.submit(wait, jobs.get(job_id)) for job_id in enqueued_ids(app.noop, [()] * 3)]
     eventually(lambda: sql(SESSIONS, "pgqueue waiting"))
     with pytest.raises(TimeoutError):
-        app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().result(0.5)
+        app.noop.using(delay=3600).enqueue().result(0.5)
     assert not Job.objects.filter(has_waiters=True).exists()
     assert sql(SESSIONS, "pgqueue waiting listener") == []
     end(queue, result="1")

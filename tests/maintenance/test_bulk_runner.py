@@ -66,7 +66,7 @@ def test_each_dead_job_is_retried_once_and_its_history_says_by_whom(queue):
 
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: f"{action.name} {action.source.name}")
 def test_every_action_can_be_done_in_the_background(queue, sql, action: Action):
-    app.noop.using(run_at=dt.timedelta(hours=1)).enqueue()
+    app.noop.using(delay=dt.timedelta(hours=1)).enqueue()
     [dead_id] = bury(queue, 1)
     columns = (
         "id, enqueued_at, run_at, first_started_at, started_at, worker_id, priority, attempts, lost, queue, task, "
@@ -110,7 +110,7 @@ def test_jobs_chosen_by_status_are_spared_once_they_run(queue, sql):
 
 def test_jobs_of_a_status_that_the_action_is_not_for_are_not_even_looked_at(queue):
     app.noop.enqueue_many([()] * 5)
-    app.noop.using(run_at=dt.timedelta(hours=1)).enqueue()
+    app.noop.using(delay=dt.timedelta(hours=1)).enqueue()
     for kinds in ((), ("queued", "scheduled")):
         Job.objects.filter(errors__0__by="ann").update(status="scheduled")
         bulk_action_id = begin(RUN_NOW, Filter(kinds=kinds), by="ann")
@@ -158,8 +158,8 @@ def test_jobs_that_a_session_is_changing_are_left_alone_without_waiting(queue, o
 
 
 def test_what_actions_announce_is_handed_over_after_the_commit(queue, sql):
-    app.noop.using(run_at=dt.timedelta(hours=1), queue="mail").enqueue_many([(), ()])
-    app.noop.using(run_at=dt.timedelta(hours=1), limit_key="k").enqueue()
+    app.noop.using(delay=dt.timedelta(hours=1), queue="mail").enqueue_many([(), ()])
+    app.noop.using(delay=dt.timedelta(hours=1), limit_key="k").enqueue()
     begin(RUN_NOW, Filter(), by="ann")
     assert carry_on(queue).announcements == {CHANNEL: {"mail", ADMIT + "k"}}
     sql("UPDATE pgqueue_jobs SET status = 'running', lease_token = 1, concurrency_slot = 1 WHERE queue = 'default'")

@@ -72,7 +72,7 @@ def test_pass_ends_what_waits_and_nothing_that_runs_or_holds_a_key(queue, pass_t
     running = app.noop.using(expires=HOUR, priority=9).enqueue().id
     claim(queue, "default", limit=1, worker_id=1)
     queued, held = enqueued_ids(app.noop.using(expires=HOUR), [(), ()])
-    later = app.noop.using(expires=HOUR, run_at=HOUR).enqueue().id
+    later = app.noop.using(expires=HOUR, delay=HOUR).enqueue().id
     waiting = app.noop.using(expires=HOUR, limit_key="k").enqueue().id
     in_time = app.noop.using(expires=HOUR).enqueue().id
     sql("UPDATE pgqueue_jobs SET status = 'reserved' WHERE id = %s", held)

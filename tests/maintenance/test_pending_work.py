@@ -18,13 +18,13 @@ from tests.support.waiting import eventually
 
 def test_nothing_is_to_be_done_for_an_empty_table_nor_for_what_waits_for_its_time(queue):
     assert pending_work(queue) == PendingWork()
-    app.noop.using(run_at=dt.timedelta(hours=1)).enqueue()
+    app.noop.using(delay=dt.timedelta(hours=1)).enqueue()
     app.noop.using(queue="mail", expires=60).enqueue()
     assert pending_work(queue) == PendingWork()
 
 
 def test_next_job_that_is_due_soon_is_told(queue, sql):
-    app.noop.using(run_at=dt.timedelta(seconds=1)).enqueue()
+    app.noop.using(delay=dt.timedelta(seconds=1)).enqueue()
 
     def due_in_a_second() -> bool:
         sql("UPDATE pgqueue_jobs SET run_at = now() + interval '1 s'")
@@ -34,7 +34,7 @@ def test_next_job_that_is_due_soon_is_told(queue, sql):
 
     eventually(due_in_a_second)
     sql("DELETE FROM pgqueue_jobs")
-    app.noop.using(run_at=dt.timedelta(milliseconds=1)).enqueue()
+    app.noop.using(delay=dt.timedelta(milliseconds=1)).enqueue()
     while (seconds := pending_work(queue).due_seconds) > 0:
         assert seconds <= 0.001
     promote(queue)

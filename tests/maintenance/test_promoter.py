@@ -11,7 +11,7 @@ from tests.support.many import enqueued_ids
 
 
 def test_promote_makes_due_jobs_claimable_and_leaves_others(queue, sql):
-    due, later = enqueued_ids(app.noop.using(run_at=dt.timedelta(hours=1)), [(), ()])
+    due, later = enqueued_ids(app.noop.using(delay=dt.timedelta(hours=1)), [(), ()])
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s' WHERE id = %s", due)
     assert promote(queue).queues == {"default": 1}
     assert dict(Job.objects.values_list("id", "status")) == {due: "queued", later: "scheduled"}
@@ -19,7 +19,7 @@ def test_promote_makes_due_jobs_claimable_and_leaves_others(queue, sql):
 
 
 def test_promote_takes_a_bounded_slice_and_steps_over_locked_rows(queue, sql):
-    ids = enqueued_ids(app.noop.using(run_at=dt.timedelta(hours=1)), [()] * 1500)
+    ids = enqueued_ids(app.noop.using(delay=dt.timedelta(hours=1)), [()] * 1500)
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=ids[0])

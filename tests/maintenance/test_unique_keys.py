@@ -84,7 +84,7 @@ def test_job_that_comes_back_and_finds_no_conflict_has_its_key_again(queue, how)
 def test_job_that_is_claimed_before_its_key_is_taken_back_simply_runs(queue):
     enqueue("old", unique=Unique(until="start"))
     [job] = claimed(queue)
-    enqueue("new", unique=Unique(until="start"), run_at=HOUR)
+    enqueue("new", unique=Unique(until="start"), delay=HOUR)
     release(queue, [job])
     [job] = claimed(queue)
     assert reacquire_keys(queue) == (0, (), 0, 0)

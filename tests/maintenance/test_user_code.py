@@ -55,7 +55,7 @@ def test_receiver_that_does_not_return_keeps_maintenance_from_nothing(house, lim
         first = expired()
         house._maintenance_loop.start()
         eventually(DeadJob.objects.filter(pk=first).exists)
-        due = app.noop.using(run_at=timedelta(seconds=0.5)).enqueue().id
+        due = app.noop.using(delay=timedelta(seconds=0.5)).enqueue().id
         eventually(Job.objects.filter(pk=due, status="queued").exists)
         assert told == []
         limits.set()

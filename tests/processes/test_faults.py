@@ -333,7 +333,7 @@ def test_one_service_that_fails_does_not_stop_the_others(start_worker, sql, queu
     try:
         worker = start_worker().wait_until_ready()
         app.record.enqueue("x")
-        app.record.using(run_at=timedelta(seconds=1)).enqueue("later")
+        app.record.using(delay=timedelta(seconds=1)).enqueue("later")
         eventually(lambda: SucceededJob.objects.count() == 2)
         eventually(lambda: "The service remove_workers failed" in worker.text())
     finally:

@@ -123,7 +123,7 @@ def test_sums_stay_when_processes_are_recycled(start_worker):
 def test_tables_are_told_by_the_clock_of_the_database(start_worker, sql):
     """The job is older than its row, in a queue that no worker serves; another is due, and the rest is to come."""
     Job.objects.create(task="x", queue="left", run_at=timezone.now() - dt.timedelta(hours=1))
-    app.noop.using(queue="left", run_at=dt.timedelta(hours=2)).enqueue()
+    app.noop.using(queue="left", delay=dt.timedelta(hours=2)).enqueue()
     Queue.objects.create(name="idle", paused_at=timezone.now())
     scraped = Scraped(start_worker, "--queue", "default")
     age = "SELECT extract(epoch FROM statement_timestamp() - min(run_at))::float FROM pgqueue_jobs"

@@ -45,7 +45,7 @@ def as_role(sql, login_as):
 def test_web_server_enqueues_and_can_neither_read_nor_change_what_it_has_enqueued(as_role, sql):
     as_role("shop_web")
     job_id = app.record.enqueue("secret").id
-    app.record.using(run_at=dt.timedelta(hours=1)).enqueue("later")
+    app.record.using(delay=dt.timedelta(hours=1)).enqueue("later")
     app.record.enqueue_many([("x",), ("y",)])
     keyed = app.record.using(unique_key="k", limit_key="c", fair_key="f")
     assert keyed.enqueue("z").id == keyed.enqueue("z").id
@@ -203,7 +203,7 @@ def test_web_server_with_the_rights_for_metrics_counts_jobs_and_reads_none(as_ro
     page = (project / "docs" / "how-to" / "privileges.md").read_text()
     [more] = re.findall(r"^```sql\n(-- for metrics\n[^`]* TO shop_web;\n)```$", page, flags=re.MULTILINE)
     app.record.using(fair_key="ann").enqueue("secret")
-    app.record.using(run_at=dt.timedelta(hours=1)).enqueue("secret")
+    app.record.using(delay=dt.timedelta(hours=1)).enqueue("secret")
     as_role("shop_web")
     collector = QueueCollector()
     assert [family.name for family in collector.collect()] == [UP.name]
@@ -221,7 +221,7 @@ def test_web_server_with_the_rights_for_metrics_counts_jobs_and_reads_none(as_ro
 
 def test_admin_can_act_on_jobs(as_role, sql):
     as_role("shop_admin")
-    later = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    later = app.noop.using(delay=dt.timedelta(hours=1)).enqueue().id
     assert run_now([later], by="ann") == [later]
     assert kill([later], by="ann").dead == [later]
     app.noop.using(fair_key="ann").enqueue()

@@ -166,7 +166,7 @@ def test_worker_polls_while_the_notification_queue_is_full(hoarder, server, star
     eventually(lambda: "LISTEN off, polling" in worker.text())
     limited.enqueue("x")
     other = limited.using(queue="other").enqueue("x")
-    app.record.using(database=ALIAS, run_at=dt.timedelta(seconds=1)).enqueue("x")
+    app.record.using(database=ALIAS, delay=dt.timedelta(seconds=1)).enqueue("x")
     eventually(lambda: succeeded() == 2)
     eventually(lambda: Job.objects.using(ALIAS).get(pk=other.id).status == "queued")
     eventually(lambda: "Wake-up ['default'] failed" in worker.text())

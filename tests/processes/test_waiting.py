@@ -95,7 +95,7 @@ def test_worker_announces_the_end_of_awaited_jobs(worker, settings, tmp_path, ta
 
 def test_death_by_a_kill_is_announced(worker, settings):
     settings.PGQUEUE = {"POLL_SECONDS": 3600}
-    running, later = app.asleep.enqueue(600).id, app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    running, later = app.asleep.enqueue(600).id, app.noop.using(delay=dt.timedelta(hours=1)).enqueue().id
     with ThreadPoolExecutor(2) as pool:
         waiters = [pool.submit(jobs.get(job_id).result, PATIENCE_SECONDS) for job_id in (running, later)]
         eventually(lambda: Job.objects.filter(has_waiters=True).count() == 2 or DeadJob.objects.exists())
@@ -157,7 +157,7 @@ def test_waiter_that_is_killed_leaves_nothing(worker, start_python, tmp_path):
 
 
 def test_job_that_waits_for_another_can_be_interrupted(worker):
-    later = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue()
+    later = app.noop.using(delay=dt.timedelta(hours=1)).enqueue()
     with pytest.raises(JobFailed, match="JobTimeout"):
         app.wait_for.using(timeout=12).enqueue(later.id).result(PATIENCE_SECONDS)
     assert worker.children() == [Mark.objects.get().pid], "the process was not ended for it"

@@ -116,7 +116,7 @@ def test_idle_worker_is_woken_for_queued_and_for_scheduled_jobs(start_worker):
     assert "LISTEN on" in worker.text()
     with transaction.atomic():
         app.record.enqueue("now")
-        app.record.using(run_at=dt.timedelta(seconds=0.5)).enqueue("soon")
+        app.record.using(delay=dt.timedelta(seconds=0.5)).enqueue("soon")
     eventually(lambda: Mark.objects.filter(label="now").exists())
     eventually(lambda: Mark.objects.filter(label="soon").exists())
     soon = SucceededJob.objects.filter(args=["soon"])

@@ -45,7 +45,10 @@ def test_durations_among_the_options_become_seconds(code):
         ({"every": HOUR, "jitter": 86_401}, "jitter is"),
         ({"every": HOUR, "catch_up": "some"}, "catch_up is one of 'last', 'none', 'all', not 'some'"),
         ({"every": HOUR, "catch_up_limit": 0}, "catch_up_limit is a whole number from 1 to 10000, not 0"),
-        ({"every": HOUR, "run_at": HOUR}, "run_at cannot be given to a schedule"),
+        (
+            {"every": HOUR, "run_at": dt.datetime(2031, 1, 1, tzinfo=dt.UTC), "delay": 5},
+            "delay, run_at cannot be given to a schedule",
+        ),
         ({"every": HOUR, "metadata": {"x": object()}}, "cannot be stored as JSON"),
     ],
 )

@@ -21,7 +21,7 @@ def queued(label="x", **options) -> int:
 
 
 def scheduled(**options) -> int:
-    return app.record.using(run_at=HOUR, **options).enqueue().id
+    return app.record.using(delay=HOUR, **options).enqueue().id
 
 
 def running(**values) -> int:

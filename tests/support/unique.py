@@ -2,6 +2,8 @@
 
 import datetime as dt
 
+from django.utils import timezone
+
 import tests.app.tasks as app
 from django_pgqueue.jobs import ack, claim
 from django_pgqueue.records import Fate, Outcome, Receipt
@@ -9,7 +11,10 @@ from django_pgqueue.records import Fate, Outcome, Receipt
 HOUR = dt.timedelta(hours=1)
 
 
-def enqueue(label="x", *, key="k", **options):
+def enqueue(label="x", *, key="k", after=None, **options):
+    """Enqueue a job that is due after a time from now, or before now."""
+    if after is not None:
+        options |= {"delay": after} if after >= dt.timedelta() else {"run_at": timezone.now() + after}
     return app.record.using(unique_key=key, **options).enqueue(label)
 
 

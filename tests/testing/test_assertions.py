@@ -73,17 +73,24 @@ class AssertEnqueuedTest(TestCase):
     def test_due_time_is_compared(self):
         moment = timezone.now() + HOUR
         helped.note.using(run_at=moment).enqueue("at")
-        helped.note.using(run_at=3 * HOUR).enqueue("after")
+        helped.note.using(delay=3 * HOUR).enqueue("after")
         assert_enqueued(helped.note, args=("at",), run_at=moment, tolerance=0)
         assert_enqueued(args=("at",), run_at=moment + dt.timedelta(seconds=1))
-        assert_enqueued(args=("after",), run_at=3 * HOUR, tolerance=0)
-        assert_enqueued(args=("before",), run_at=dt.timedelta())
+        assert_enqueued(args=("after",), delay=3 * HOUR, tolerance=0)
+        assert_enqueued(args=("before",), delay=dt.timedelta())
         assert_not_enqueued(args=("at",), run_at=moment + dt.timedelta(seconds=1.001))
         assert_enqueued(args=("at",), run_at=moment + dt.timedelta(minutes=1), tolerance=dt.timedelta(minutes=1))
         with pytest.raises(AssertionError, match=r"but due 3:00:00 after it was enqueued"):
-            assert_enqueued(args=("after",), run_at=2 * HOUR)
+            assert_enqueued(args=("after",), delay=2 * HOUR)
         with pytest.raises(ValueError, match="naive"):
             assert_enqueued(run_at=dt.datetime(2030, 1, 1))
+        with pytest.raises(TypeError, match="From when the job was enqueued it is delay="):
+            assert_enqueued(run_at=HOUR)
+        with pytest.raises(ValueError, match="give one of them"):
+            assert_enqueued(run_at=moment, delay=60)
+        with pytest.raises(ValueError, match="delay is 0 or more seconds"):
+            assert_enqueued(delay=-60)
+        assert_enqueued(args=("after",), delay=3 * 3600)
 
     def test_other_options_are_compared(self):
         helped.note.using(queue="q", priority=3, unique_key="k").enqueue("a")
@@ -160,7 +167,7 @@ class AssertEnqueuedTest(TestCase):
                 helper(helped.note, args="a")
 
     def test_misspelt_argument_is_named_with_the_assertion_and_what_it_takes(self):
-        columns = "task, args, kwargs, queue, run_at, tolerance, priority, unique_key"
+        columns = "task, args, kwargs, queue, run_at, delay, tolerance, priority, unique_key"
         for helper, wrong, rest in (
             (assert_enqueued, {"quee": "mail"}, "count, database"),
             (assert_not_enqueued, {"count": 0}, "database"),

@@ -16,7 +16,7 @@ class RunJobsTest(TestCase):
 
     def test_runs_what_is_due_and_leaves_what_is_not(self):
         done = helped.note.enqueue("now")
-        later = helped.note.using(run_at=HOUR).enqueue("later")
+        later = helped.note.using(delay=HOUR).enqueue("later")
         report = run_jobs()
         assert labels() == ["now"]
         assert [(run.id, run.task, run.queue, run.attempt, run.outcome, run.result) for run in report] == [

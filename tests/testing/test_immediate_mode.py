@@ -44,7 +44,7 @@ class Checks:
     def test_other_jobs_are_left_alone(self):
         with override_settings(PGQUEUE={}):
             before = helped.note.enqueue("before")
-        later = helped.note.using(run_at=dt.timedelta(hours=1)).enqueue("later")
+        later = helped.note.using(delay=dt.timedelta(hours=1)).enqueue("later")
         helped.note.enqueue("now")
         assert labels() == ["now"]
         assert [before.state().status, later.state().status] == ["queued", "scheduled"]

@@ -101,7 +101,7 @@ class RunJobsTest(TestCase):
         once_an_hour.enqueue("first")
         run_jobs()
         assert not once_an_hour.enqueue("second").created
-        helped.enqueue_once_an_hour.using(run_at=2 * HOUR).enqueue("third")
+        helped.enqueue_once_an_hour.using(delay=2 * HOUR).enqueue("third")
         run_jobs(until=3 * HOUR)
         assert labels() == ["first", "third"]
 
@@ -124,7 +124,7 @@ class RunJobsTest(TestCase):
         helped.note.enqueue("now")
         helped.note.using(run_at=timezone.now() + HOUR).enqueue("later")
         assert_enqueued(helped.note, args=("later",), run_at=timezone.now() + HOUR, tolerance=HOUR / 2)
-        assert_enqueued(helped.note, args=("now",), run_at=dt.timedelta(0))
+        assert_enqueued(helped.note, args=("now",), delay=dt.timedelta(0))
         assert_not_enqueued(helped.note, run_at=timezone.now() + 2 * HOUR, tolerance=HOUR / 2)
         assert len(run_jobs(task=helped.note)) == 1
         assert len(run_jobs(until=timezone.now() + 2 * HOUR)) == 1

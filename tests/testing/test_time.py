@@ -25,9 +25,9 @@ from tests.support.schedules import HOUR
 class TimeTravelTest(TestCase):
     def test_jobs_that_are_due_by_then_are_run_in_order_of_time(self):
         start = helped.database_now()
-        helped.note.using(run_at=2 * HOUR, priority=9).enqueue("second")
+        helped.note.using(delay=2 * HOUR, priority=9).enqueue("second")
         helped.note.using(run_at=start + HOUR).enqueue("first")
-        out_of_reach = helped.note.using(run_at=4 * HOUR).enqueue("out of reach")
+        out_of_reach = helped.note.using(delay=4 * HOUR).enqueue("out of reach")
         report = run_jobs(until=3 * HOUR)
         assert labels() == ["first", "second"]
         assert report[0].at == start + HOUR
@@ -66,7 +66,7 @@ class TimeTravelTest(TestCase):
 
     def test_time_is_not_moved_without_an_end(self):
         for minute in range(5):
-            helped.note.using(run_at=HOUR + minute * HOUR / 60).enqueue("of another queue")
+            helped.note.using(delay=HOUR + minute * HOUR / 60).enqueue("of another queue")
         with (
             mock.patch("django_pgqueue.testing.draining.MOST_MOVES", 3),
             pytest.raises(EndlessJobs, match="has moved the time 3 times"),
@@ -75,7 +75,7 @@ class TimeTravelTest(TestCase):
 
     def test_time_goes_right_again_afterwards(self):
         before = helped.database_now()
-        helped.note.using(run_at=HOUR).enqueue("a")
+        helped.note.using(delay=HOUR).enqueue("a")
         run_jobs(until=2 * HOUR)
         assert before < helped.database_now() < before + HOUR
         with connection.cursor() as cursor:
@@ -84,7 +84,7 @@ class TimeTravelTest(TestCase):
 
     def test_time_goes_right_again_after_an_error(self):
         before = helped.database_now()
-        helped.fail.using(run_at=HOUR).enqueue("a")
+        helped.fail.using(delay=HOUR).enqueue("a")
         with pytest.raises(ValueError, match="no luck"):
             run_jobs(until=2 * HOUR)
         assert helped.database_now() < before + HOUR
@@ -115,7 +115,7 @@ class TimeTravelTest(TestCase):
     def test_jobs_expire_on_the_way(self):
         queues.pause("default", by="test")
         helped.note.using(expires=HOUR).enqueue("late")
-        helped.note.using(queue="other", run_at=2 * HOUR).enqueue("moves the time")
+        helped.note.using(queue="other", delay=2 * HOUR).enqueue("moves the time")
         run_jobs(until=3 * HOUR)
         assert DeadJob.objects.get().reason == "expired"
 

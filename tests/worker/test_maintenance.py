@@ -166,7 +166,7 @@ def slow_promotion(transactional_db, sql):
 
 
 def test_service_that_takes_too_long_takes_less_at_once_and_holds_up_no_other(sql, slow_promotion, caplog):
-    app.noop.using(run_at=dt.timedelta(hours=1)).enqueue_many([()] * 64)
+    app.noop.using(delay=dt.timedelta(hours=1)).enqueue_many([()] * 64)
     sql("ALTER TABLE pgqueue_jobs DISABLE TRIGGER slow")
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
     sql("ALTER TABLE pgqueue_jobs ENABLE TRIGGER slow")

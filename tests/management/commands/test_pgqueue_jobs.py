@@ -41,7 +41,7 @@ def test_list_as_json_tells_the_error_and_no_arguments():
 
 def test_list_shows_live_jobs_or_dead_or_succeeded_ones(sql):
     [parked] = dead()
-    live, later = app.noop.enqueue().id, app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    live, later = app.noop.enqueue().id, app.noop.using(delay=dt.timedelta(hours=1)).enqueue().id
     succeeded = finish(sql)
 
     def listed(*words):
@@ -70,7 +70,7 @@ def test_show_tells_why_a_job_is_where_it_is_and_what_to_type():
         return json.loads(jobs("show", job_id, "--json"))["why"]
 
     assert "Start one: manage.py pgqueue_worker\n" in why(app.noop.enqueue().id)
-    later = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    later = app.noop.using(delay=dt.timedelta(hours=1)).enqueue().id
     assert f"At once: manage.py pgqueue_jobs run-now {later}\n" in why(later)
     [parked] = dead()
     assert "It was killed by eve." in why(parked)

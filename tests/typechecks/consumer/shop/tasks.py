@@ -35,7 +35,7 @@ async def write(order_id: int) -> None:
         raise Discard("no longer wanted")
     if job.attempt < job.max_attempts:
         raise Snooze(delay=60) if job.queue == "mail" else Retry(delay=dt.timedelta(minutes=1))
-    job.run_again(dt.timedelta(hours=1))
+    job.repeat(delay=dt.timedelta(hours=1))
 
 
 @task
@@ -68,7 +68,7 @@ task(limit=[Limit(group="orders")])
 task(unique="order_id")
 task(unique=Unique((), hold=dt.timedelta(hours=1), on_conflict="later"))
 task(backof=1)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
-task(run_at=dt.timedelta(1))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+task(run_at=dt.datetime.now(dt.UTC))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 pack("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 periodic(cron="@daily", prioritty=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
