@@ -26,6 +26,10 @@ ALL = {name: signal for name, signal in vars(signals).items() if isinstance(sign
 ARGUMENTS = {names(row[0])[0]: set(names(row[2])) for row in table(reference("signals").partition("\n## ")[0])}
 
 
+def test_signals_and_their_event_are_what_the_module_exports():
+    assert {*signals.__all__} == {*ALL, "JobEvent"}
+
+
 @pytest.fixture
 def connect(monkeypatch):
     """Return what connects a receiver to a signal until the end of the test."""
