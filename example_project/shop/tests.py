@@ -92,7 +92,7 @@ class OrderTest(TestCase):
 
     def test_order_says_that_its_work_waits(self):
         order = self.order()
-        self.assertContains(self.client.get(order.get_absolute_url()), "waiting")
+        self.assertContains(self.client.get(order.get_absolute_url()), "limited")
 
 
 class TakingsTest(TestCase):
