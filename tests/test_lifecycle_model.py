@@ -80,12 +80,12 @@ ENDINGS = {
 }
 
 
-@dataclass(frozen=True)
 def chosen(rest):
     """Return what the model calls its options in the words of ``using()``."""
     return {"keep_result" if name == "keep" else name: value for name, value in rest.items()}
 
 
+@dataclass(frozen=True)
 class Run:
     """One claimed job in the hands of its worker, for ever: it may come back with an outcome when all is over."""
 

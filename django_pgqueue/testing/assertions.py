@@ -26,6 +26,8 @@ LONGEST_VALUE = 80  # characters; of longer arguments the beginning is shown
 MOST_SHOWN = 10
 MOST_COMPARED = 1000
 
+COLUMNS = {"limit_key": "concurrency_key"}  # of options that are called otherwise
+
 
 class Wanted(TypedDict, total=False):
     """Arguments of the assertions, as ``assert_enqueued`` documents them."""
@@ -38,6 +40,8 @@ class Wanted(TypedDict, total=False):
     tolerance: float | dt.timedelta
     priority: int | None
     unique_key: str | None
+    limit_key: str | None
+    fair_key: str | None
 
 
 class Expected:
@@ -55,11 +59,14 @@ class Expected:
         tolerance: float | dt.timedelta = 1,
         priority: int | None = None,
         unique_key: str | None = None,
+        limit_key: str | None = None,
+        fair_key: str | None = None,
     ) -> None:
         if isinstance(args, str) or not isinstance(args, Sequence | None) or not isinstance(kwargs, Mapping | None):
             raise TypeError(f"args is a tuple or list and kwargs a dict, as in args=(1,), not {args!r} and {kwargs!r}.")
         is_given = args is not None or kwargs is not None
-        columns = {"queue": queue, "priority": priority, "unique_key": unique_key}
+        keys = {"unique_key": unique_key, "limit_key": limit_key, "fair_key": fair_key}
+        columns = {"queue": queue, "priority": priority, **keys}
         self.task = None if task is None else task_of(task)
         self.call = (as_json(list(args or ())), as_json(dict(kwargs or {}))) if is_given else None
         self.columns = {name: value for name, value in columns.items() if value is not None}
@@ -67,7 +74,8 @@ class Expected:
         self.tolerance = tolerance if isinstance(tolerance, dt.timedelta) else dt.timedelta(seconds=tolerance)
 
     def conditions(self) -> dict[str, Any]:
-        return self.columns if self.task is None else {"task__in": names_of(self.task), **self.columns}
+        of_task = {} if self.task is None else {"task__in": names_of(self.task)}
+        return of_task | {COLUMNS.get(name, name): value for name, value in self.columns.items()}
 
     def is_other_task(self, job: Job) -> bool:
         return self.task is not None and job.task not in names_of(self.task)
@@ -78,7 +86,7 @@ class Expected:
             found.append("of another task")
         elif self.call is not None and self._bound(*self.call) != self._bound(job.args, job.kwargs):
             found.append("with other arguments")
-        there = {name: getattr(job, name) for name in self.columns}
+        there = {name: getattr(job, COLUMNS.get(name, name)) for name in self.columns}
         found += [f"with {name}={there[name]!r}" for name, wanted in self.columns.items() if there[name] != wanted]
         if self.run_at is not None:
             due = aware(job.enqueued_at) + self.run_at if isinstance(self.run_at, dt.timedelta) else self.run_at
@@ -91,14 +99,14 @@ class Expected:
 
     def __str__(self) -> str:
         call = self.call and (shown(self.task, *self.call) if self.task else self.call)
-        queue, priority, unique_key = map(self.columns.get, ("queue", "priority", "unique_key"))
+        queue, priority = map(self.columns.get, ("queue", "priority"))
         words = [
             f"of {self.task.name}" if self.task else None,
             f"called with {_call('', *call)}" if call else None,
             None if queue is None else f"on {queue!r}",
             None if self.run_at is None else f"due {_moment(self.run_at)}",
             None if priority is None else f"with priority {priority}",
-            None if unique_key is None else f"with unique key {unique_key!r}",
+            *(f"with {name.replace('_', ' ')} {key!r}" for name, key in self.columns.items() if name.endswith("_key")),
         ]
         told = ", ".join(filter(None, words)) or "of any task"
         return scrubber(self.task, *self.call)(told) if self.task and self.call else told
@@ -200,7 +208,9 @@ def assert_enqueued(
         delay: in place of it, seconds or a timedelta from when the job was enqueued.
         tolerance: by how much these may differ, in seconds or as a timedelta. Default: a second.
         priority: -100 to 100.
-        unique_key: the key.
+        unique_key: the key, whether the call has given it or the task has computed it; so are those that follow.
+        limit_key: the concurrency key.
+        fair_key: the fair key.
         count: how many there are, exactly, 1 or more. None: one or more.
         database: the alias. None: ``PGQUEUE["DATABASE"]``.
 

@@ -12,7 +12,7 @@ import pytest
 from django.core.checks import run_checks
 
 import tests.app.contract as app
-from django_pgqueue import periodic, registry, tasks
+from django_pgqueue import Limit, Unique, periodic, registry, tasks
 from django_pgqueue.backend import PgQueueTask, job_options
 from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.framework import InvalidTask, task_backends
@@ -94,6 +94,16 @@ def test_settings_have_options_for_a_single_task(own_registry, alias_with):
     native = job_options(timeout=90)(task(backend="patient")(of_an_order)).native
     assert (native.options.max_attempts, native.options.timeout) == (7, 90)
     assert native.keys((3,), {}).unique == f"{FUNCTION}:order=3"
+
+
+def test_settings_and_the_task_say_what_is_unique_limited_and_fair(own_registry, alias_with):
+    alias_with(limit=Limit(running=3, group="patient"), fair="order", tasks={FUNCTION: {"unique": {"until": "start"}}})
+    made = job_options(unique=Unique("order", hold=60))(task(backend="patient")(of_an_order))
+    assert made.native.keys((3,), {}) == (f"{FUNCTION}:order=3", "patient", "order=3")
+    assert (made.native.options.uniqueness.hold_seconds, made.native.options.bound.running) == (60, 3)
+    otherwise = made.using(unique=False, limit=False, fair=False, limit_key="mine").native
+    assert otherwise.keys((3,), {}) == (None, "mine", None)
+    assert made.using(unique=Unique((), until="start")).native.keys((3,), {}).unique == FUNCTION
 
 
 @pytest.mark.parametrize("wrong", [None, [], "x", {FUNCTION: None}, {FUNCTION: "x"}], ids=repr)

@@ -5,8 +5,9 @@ import datetime as dt
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import periodic, task
+from django_pgqueue import Limit, Unique, periodic, task
 from django_pgqueue.exceptions import ConfigurationError, InvalidOption, InvalidSchedule
+from django_pgqueue.schedules.periodic import stored_options
 from tests.support.schedules import HOUR, RECORD
 
 pytestmark = pytest.mark.usefixtures("code")
@@ -26,6 +27,15 @@ def test_durations_among_the_options_become_seconds(code):
     [declared] = code.values()
     assert declared.options == {"timeout": 120.0, "priority": 5}
     assert declared.jitter_seconds == 60.0
+
+
+def test_rules_of_keys_are_stored_and_read_back(code):
+    given = {"unique": Unique("label", hold=HOUR), "limit": [Limit(running=2)], "fair": ["label"]}
+    stored = stored_options(app.record, given)
+    assert stored == {"unique": {"by": ["label"], "hold": 3600.0}, "limit": [{"running": 2}], "fair": ["label"]}
+    read, written = app.record.using(**stored), app.record.using(**given)
+    assert read.keys(("a",), {}) == written.keys(("a",), {}) == (f'{RECORD}:label="a"', RECORD, 'label="a"')
+    assert (read.options.uniqueness.hold_seconds, read.options.bound) == (3600, Limit(running=2))
 
 
 @pytest.mark.parametrize(
@@ -50,6 +60,8 @@ def test_durations_among_the_options_become_seconds(code):
             "delay, run_at cannot be given to a schedule",
         ),
         ({"every": HOUR, "metadata": {"x": object()}}, "cannot be stored as JSON"),
+        ({"every": HOUR, "unique": lambda label: label}, "cannot be stored as JSON"),
+        ({"every": HOUR, "limit": Limit(lambda label: label)}, "cannot be stored as JSON"),
     ],
 )
 def test_what_cannot_work_is_refused_where_it_is_declared(values, message, code):

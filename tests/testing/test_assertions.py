@@ -93,10 +93,12 @@ class AssertEnqueuedTest(TestCase):
         assert_enqueued(args=("after",), delay=3 * 3600)
 
     def test_other_options_are_compared(self):
-        helped.note.using(queue="q", priority=3, unique_key="k").enqueue("a")
-        assert_enqueued(helped.note, queue="q", priority=3, unique_key="k")
-        for other in ({"queue": "default"}, {"priority": 0}, {"unique_key": "other"}):
+        helped.note.using(queue="q", priority=3, unique_key="k", limit_key="l", fair_key="f").enqueue("a")
+        assert_enqueued(helped.note, queue="q", priority=3, unique_key="k", limit_key="l", fair_key="f")
+        for other in ({"queue": "x"}, {"priority": 0}, {"unique_key": "x"}, {"limit_key": "x"}, {"fair_key": "x"}):
             assert_not_enqueued(args=("a",), **other)
+        with pytest.raises(AssertionError, match=r"with limit key 'x'(?s:.*)but with limit_key='l'"):
+            assert_enqueued(helped.note, args=("a",), limit_key="x")
 
     def test_job_that_is_run_is_not_to_run_any_more(self):
         run_jobs()
@@ -167,7 +169,7 @@ class AssertEnqueuedTest(TestCase):
                 helper(helped.note, args="a")
 
     def test_misspelt_argument_is_named_with_the_assertion_and_what_it_takes(self):
-        columns = "task, args, kwargs, queue, run_at, delay, tolerance, priority, unique_key"
+        columns = "task, args, kwargs, queue, run_at, delay, tolerance, priority, unique_key, limit_key, fair_key"
         for helper, wrong, rest in (
             (assert_enqueued, {"quee": "mail"}, "count, database"),
             (assert_not_enqueued, {"count": 0}, "database"),
