@@ -1,9 +1,9 @@
 """The PostgreSQL a Django project already runs, as its job queue.
 
-Everything listed in ``__all__`` is public and importable before Django's apps are loaded.
+Everything listed in ``__all__`` is public and importable before Django's apps are loaded. ``jobs``, ``queues``,
+``schedules`` and ``workers`` are modules, loaded by ``from django_pgqueue import queues``.
 """
 
-from django_pgqueue import jobs, queues, schedules, workers
 from django_pgqueue.exceptions import Discard, Retry, Snooze
 from django_pgqueue.jobs.context import CurrentJob, JobContext, current_job, is_in_job, track
 from django_pgqueue.jobs.handle import JobHandle

@@ -3,7 +3,6 @@
 import datetime as dt
 import hashlib
 import itertools
-import json
 import logging
 import math
 import time
@@ -18,13 +17,14 @@ from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.errors import first_line, is_locked, is_too_much, is_transient
 from django_pgqueue.db.notify import ADMIT, queue_payload
 from django_pgqueue.db.queries import ladder_size, sized, statement
-from django_pgqueue.exceptions import InvalidSchedule, PgQueueError
+from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.jobs.enqueue import insert, send_enqueued
 from django_pgqueue.jobs.serialization import check_signature
 from django_pgqueue.jobs.unique import InsertResult
 from django_pgqueue.registry import TaskDefinition
-from django_pgqueue.schedules.periodic import declared, stored_options
-from django_pgqueue.schedules.recurrence import SHORTEST, Recurrence, recurrence_of
+from django_pgqueue.schedules.periodic import declared
+from django_pgqueue.schedules.recurrence import SHORTEST
+from django_pgqueue.schedules.rows import ScheduleRow
 from django_pgqueue.schedules.sync import SyncResult, sync_schedules
 from django_pgqueue.services import LOCKED_SECONDS, SPELL_SECONDS
 from django_pgqueue.signals import close_broken_connections
@@ -42,45 +42,6 @@ LOCK_MILLISECONDS = 100
 
 DECLARE_SECONDS = 60.0
 STRANGE_SECONDS = 5.0  # between looks where all that is due is unknown to this worker's code, or locked
-
-
-class ScheduleRow(NamedTuple):
-    """One schedule, in the order in which ``take_schedules.sql`` returns its columns."""
-
-    id: int
-    name: str
-    task: str
-    cron: str
-    every_seconds: float | None
-    timezone: str
-    jitter_seconds: float
-    catch_up: str
-    catch_up_limit: int
-    args: str  # JSON text, as the two below
-    kwargs: str
-    options: str
-    last_error: str
-    next_at: dt.datetime
-    now: dt.datetime  # by the clock of the database
-
-    def rhythm(self) -> Recurrence:
-        return recurrence_of(self.cron, self.every_seconds, self.timezone)
-
-    def is_as(self, other: "ScheduleRow | None") -> bool:
-        """Whether this is what the row still says; the times at which it was looked at do not count."""
-        return other is not None and self == other._replace(now=self.now)
-
-    def call(self) -> tuple[TaskDefinition, tuple[Any, ...], dict[str, Any]]:
-        """Return the task with its options, and the arguments.
-
-        Raises:
-            PgQueueError: the task is unknown here, an option is wrong, or the arguments are not an array and an object.
-        """
-        args, kwargs, given = json.loads(self.args), json.loads(self.kwargs), json.loads(self.options)
-        if not isinstance(args, list) or not isinstance(kwargs, dict) or not isinstance(given, dict):
-            raise InvalidSchedule("args is a JSON array, kwargs and options are JSON objects.")
-        task = registry.get(self.task)
-        return task.using(**stored_options(task, given)), tuple(args), kwargs
 
 
 @dataclass
