@@ -23,9 +23,8 @@ import tests.app.tasks as app
 from django_pgqueue import Discard, Limit, Retry, Snooze, Unique
 from django_pgqueue.db.queries import statement
 from django_pgqueue.flow import concurrency
-from django_pgqueue.jobs import ack, claim
+from django_pgqueue.jobs import ack, claim, kill, run_now
 from django_pgqueue.jobs import leases as heartbeat
-from django_pgqueue.jobs.actions import kill, run_now
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.dead_letter import retry
 from django_pgqueue.jobs.executor import run

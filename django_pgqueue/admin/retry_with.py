@@ -22,7 +22,8 @@ from django_pgqueue.admin.links import crumbs
 from django_pgqueue.admin.row_actions import field_of
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidArguments
-from django_pgqueue.jobs.actions import PRIORITY, PURGE, purge
+from django_pgqueue.jobs.actions import PRIORITY, PURGE
+from django_pgqueue.jobs.manage import purge
 from django_pgqueue.jobs.redaction import in_errors, shown
 from django_pgqueue.jobs.retry_with import (
     Misplaced,

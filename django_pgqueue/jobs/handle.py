@@ -25,9 +25,9 @@ from django_pgqueue.exceptions import (
     JobNotFinished,
     ResultNotKept,
 )
-from django_pgqueue.jobs.actions import kill
 from django_pgqueue.jobs.dead_letter import retry
 from django_pgqueue.jobs.lookup import JobState, find
+from django_pgqueue.jobs.manage import kill
 from django_pgqueue.jobs.redaction import scrub_json, scrubber
 from django_pgqueue.jobs.waiter import waiter_for
 from django_pgqueue.states import DEAD, JobStatus

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue.admin.links import Links
-from django_pgqueue.jobs.actions import kill
+from django_pgqueue.jobs import kill
 from django_pgqueue.models import Queue, Stat
 from tests.support.admin_queues import ODD
 from tests.support.schedules import make

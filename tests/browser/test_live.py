@@ -9,7 +9,7 @@ from django.contrib.sessions.models import Session
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue.jobs.actions import kill, run_now
+from django_pgqueue.jobs import kill, run_now
 from django_pgqueue.models import Queue, Stat
 from tests.support.waiting import eventually
 

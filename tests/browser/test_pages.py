@@ -9,7 +9,8 @@ from django.utils.http import urlencode
 
 import tests.app.tasks as app
 from django_pgqueue import queues
-from django_pgqueue.jobs.actions import MOVE, RETRY, kill
+from django_pgqueue.jobs import kill
+from django_pgqueue.jobs.actions import MOVE, RETRY
 from django_pgqueue.jobs.bulk_actions import begin
 from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import BulkAction, DeadJob, Job, Schedule, Stat, SucceededJob, Worker

@@ -12,7 +12,8 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue.jobs.actions import KILL, kill
+from django_pgqueue.jobs import kill
+from django_pgqueue.jobs.actions import KILL
 from django_pgqueue.jobs.bulk_actions import begin
 from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import Queue, SucceededJob, Worker

@@ -10,7 +10,7 @@ import tests.app.tasks as app
 from django_pgqueue.db.queries import statement
 from django_pgqueue.insights import overview
 from django_pgqueue.insights.overview import BoundedCount
-from django_pgqueue.jobs.actions import kill
+from django_pgqueue.jobs import kill
 from django_pgqueue.models import Job, Queue
 from tests.support.plans import explain, fill
 from tests.support.staff import user_with

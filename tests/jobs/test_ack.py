@@ -12,8 +12,7 @@ import tests.app.tasks as app
 from django_pgqueue import Limit, Unique
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.flow import concurrency
-from django_pgqueue.jobs import ack
-from django_pgqueue.jobs.actions import kill
+from django_pgqueue.jobs import ack, kill
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.dead_letter import retry
 from django_pgqueue.maintenance.promoter import promote

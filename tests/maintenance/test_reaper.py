@@ -7,9 +7,8 @@ import pytest
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue.jobs import ack
+from django_pgqueue.jobs import ack, kill
 from django_pgqueue.jobs import leases as worker_rows
-from django_pgqueue.jobs.actions import kill
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.reaper import forget_workers, reap_gone, settle_dead_process
 from django_pgqueue.models import DeadJob, Job, SucceededJob, Worker

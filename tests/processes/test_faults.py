@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 
 import tests.app.tasks as app
 from django_pgqueue.db.connections import POSTGRESQL_17
-from django_pgqueue.jobs.actions import kill
+from django_pgqueue.jobs import kill
 from django_pgqueue.maintenance.partitions import maintain_partitions
 from django_pgqueue.models import DeadJob, Job, SucceededJob, Worker
 from django_pgqueue.states import NEVER

@@ -6,7 +6,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue.exceptions import JobTimeout
-from django_pgqueue.jobs.actions import kill
+from django_pgqueue.jobs import kill
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from tests.app.models import Mark
 from tests.support.waiting import eventually

@@ -12,7 +12,7 @@ from django.db import connection, connections, transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue.jobs.actions import kill
+from django_pgqueue.jobs import kill
 from django_pgqueue.models import DeadJob, Job, SucceededJob, Worker
 from tests.app.models import Mark
 from tests.support.many import enqueued_ids

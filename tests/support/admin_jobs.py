@@ -6,7 +6,7 @@ from django.contrib.admin.models import LogEntry
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue.jobs.actions import kill
+from django_pgqueue.jobs import kill
 from django_pgqueue.models import DeadJob, Job, Worker
 
 JOBS = "/admin/pgqueue/job/"

@@ -5,7 +5,7 @@ import datetime as dt
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue.jobs.actions import kill
+from django_pgqueue.jobs import kill
 from django_pgqueue.models import DeadJob
 
 PAGE = "/admin/pgqueue/deadjob/causes/"

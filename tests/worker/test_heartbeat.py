@@ -8,8 +8,7 @@ from django.db import OperationalError
 
 import tests.app.tasks as app
 from django_pgqueue import workers
-from django_pgqueue.jobs import leases
-from django_pgqueue.jobs.actions import kill
+from django_pgqueue.jobs import kill, leases
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.worker.config import WorkerConfig

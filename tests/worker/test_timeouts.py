@@ -9,7 +9,7 @@ import pytest
 import tests.app.tasks as app
 from django_pgqueue import current_job, registry, tasks
 from django_pgqueue.exceptions import JobTimeout
-from django_pgqueue.jobs.actions import kill
+from django_pgqueue.jobs import kill
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate

@@ -1,4 +1,4 @@
--- Remove dead jobs for good. Called by actions.purge() for staff. Locked rows are left out. Found by primary key.
+-- Remove dead jobs for good. Called by manage.purge() for staff. Locked rows are left out. Found by primary key.
 -- Returns the ids removed.
 WITH target AS MATERIALIZED (
     SELECT dead.id

@@ -1,4 +1,4 @@
--- Remove succeeded jobs for good. Called by actions.purge() for staff. Locked rows are left out. Found by the
+-- Remove succeeded jobs for good. Called by manage.purge() for staff. Locked rows are left out. Found by the
 -- primary keys of all partitions.
 WITH target AS MATERIALIZED (
     SELECT succeeded.id

@@ -1,5 +1,5 @@
 -- Move jobs that do not run to another queue, or give them another priority; the other of the two is NULL, and stays.
--- Called by actions.move() and actions.set_priority() for staff. Locked rows are left out. Found by primary key.
+-- Called by manage.move() and manage.set_priority() for staff. Locked rows are left out. Found by primary key.
 -- What holds a slot of its concurrency key keeps it, and its place. Any other job with a fair key is scheduled, so that
 -- promote.sql gives it a turn in its new queue or at its new priority. The history gets a note. Returns the ids, their
 -- queues, and whether each may run now.

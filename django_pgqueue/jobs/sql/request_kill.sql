@@ -1,4 +1,4 @@
--- Ask running jobs to stop. Called by actions.kill() for staff, after dead_letter.sql. Not fenced: it asks whichever
+-- Ask running jobs to stop. Called by manage.kill() for staff, after dead_letter.sql. Not fenced: it asks whichever
 -- run holds the job now. Locked rows are left out. Found by primary key. The worker reads the request with its next
 -- heartbeat, or sooner by NOTIFY.
 WITH target AS MATERIALIZED (

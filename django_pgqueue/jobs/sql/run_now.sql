@@ -1,4 +1,4 @@
--- Make scheduled jobs due at once; one with a concurrency key and no slot has to wait. Called by actions.run_now() for
+-- Make scheduled jobs due at once; one with a concurrency key and no slot has to wait. Called by manage.run_now() for
 -- staff. Locked rows are left out. Found by primary key. The history gets a note. Returns the concurrency key of those
 -- that wait.
 WITH target AS MATERIALIZED (
