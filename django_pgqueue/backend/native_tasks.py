@@ -129,7 +129,7 @@ JOB_OPTIONS = (
     - TASK_OPTIONS
 )
 ANY_OPTION = TASK_OPTIONS | JOB_OPTIONS
-BACKEND_OPTIONS = (ANY_OPTION | {"database", "tasks", TASK_MODULES}) - {"aliases"} - OF_CALLS  # keys of OPTIONS
+BACKEND_OPTIONS = (ANY_OPTION - {"aliases"} - OF_CALLS) | {"database", "tasks", TASK_MODULES}  # keys of OPTIONS
 
 
 def job_options(**options: Any) -> Callable[[T], T]:
