@@ -16,6 +16,7 @@ from django_pgqueue.jobs.redaction import scrubber, shown
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.states import Status
 from django_pgqueue.stored_values import aware
+from django_pgqueue.tasks import Call
 from django_pgqueue.testing.connection import is_broken
 from django_pgqueue.testing.selection import AnyTask, checked, names_of, task_of
 
@@ -62,6 +63,10 @@ class Expected:
         limit_key: str | None = None,
         fair_key: str | None = None,
     ) -> None:
+        if isinstance(task, Call):
+            if args is not None or kwargs is not None:
+                raise TypeError(f"{task!r} has its arguments: args and kwargs are given with a task.")
+            args, kwargs, task = task.args, task.kwargs, task.task
         if isinstance(args, str) or not isinstance(args, Sequence | None) or not isinstance(kwargs, Mapping | None):
             raise TypeError(f"args is a tuple or list and kwargs a dict, as in args=(1,), not {args!r} and {kwargs!r}.")
         is_given = args is not None or kwargs is not None
@@ -198,7 +203,8 @@ def assert_enqueued(
     """Assert that a job like this is there and still to run. What is not given is not compared.
 
     Args:
-        task: the task, or its name.
+        task: the task, or its name; or a call that ``bind`` has made, in place of ``args`` and ``kwargs``. Its options
+            are not compared.
         args: with ``kwargs`` the whole call; what is not given of the two is empty. Where the task is given, ``(1,)``
             is the same call as ``{"order_id": 1}``, and a default is the same as its value. Values are compared as JSON
             has them; ``unittest.mock.ANY`` equals all.

@@ -51,6 +51,19 @@ class AssertEnqueuedTest(TestCase):
         assert_enqueued(helped.note, args=["a"], kwargs={"password": ""})
         assert_enqueued(helped.note, args=(mock.ANY,), kwargs={"times": mock.ANY}, count=2)
 
+    def test_call_is_given_as_a_value(self):
+        handle = helped.note.using(queue="mail").enqueue("a", times=2)
+        call = helped.note.bind("a", times=2)
+        assert assert_enqueued(call).pk == handle.id
+        assert [job.pk for job in enqueued(call, queue="mail")] == [handle.id]
+        assert_not_enqueued(call, queue="default")
+        assert_not_enqueued(helped.note.bind("a"))
+        assert_enqueued(helped.note.bind(mock.ANY, times=mock.ANY), count=2)
+        with pytest.raises(AssertionError, match=r"of tests\.app\.helped\.note, called with \('a'\)\.\n"):
+            assert_enqueued(helped.note.bind("a"))
+        with pytest.raises(TypeError, match=r"<Call tests\.app\.helped\.note\('a'\)> has its arguments"):
+            assert_enqueued(helped.note.bind("a"), kwargs={"times": 2})
+
     def test_call_is_compared_as_a_whole(self):
         helped.note.enqueue("a", times=2)
         for call in (

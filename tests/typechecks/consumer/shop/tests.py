@@ -23,6 +23,7 @@ class Packing(TestCase):
     def test_order_is_packed(self) -> None:
         pack.enqueue(7)
         assert_enqueued(pack, args=(7,))
+        assert_enqueued(pack.using(priority=10).bind(7), priority=10)
         report = run_jobs(queue="default", errors="collect")
         assert_type(report, RunReport)
         assert_type(report[0], JobRun)
