@@ -43,7 +43,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from django_pgqueue.states import LONGEST_DELAY, Reason
+from django_pgqueue.states import LONGEST_DELAY, DeathReason
 
 __all__ = [
     "ConfigurationError",
@@ -149,7 +149,7 @@ class JobDied(NoResult):
     It is raised itself where no worker has known the task of the job; else one of the kinds below.
 
     Attributes:
-        reason: why it is dead, a ``Reason``.
+        reason: why it is dead, a ``DeathReason``.
         error: the last entry of its history: ``error``, the class, ``message``, ``traceback`` and more.
     """
 
@@ -180,13 +180,13 @@ class JobSuperseded(JobDied):
 
 
 OF_REASON: Mapping[str, type[JobDied]] = {
-    Reason.EXHAUSTED: JobFailed,
-    Reason.DISCARDED: JobFailed,
-    Reason.KILLED: JobWasKilled,
-    Reason.EXPIRED: JobExpired,
-    Reason.LOST: JobLost,
-    Reason.SUPERSEDED: JobSuperseded,
-    Reason.UNKNOWN_TASK: JobDied,
+    DeathReason.EXHAUSTED: JobFailed,
+    DeathReason.DISCARDED: JobFailed,
+    DeathReason.KILLED: JobWasKilled,
+    DeathReason.EXPIRED: JobExpired,
+    DeathReason.LOST: JobLost,
+    DeathReason.SUPERSEDED: JobSuperseded,
+    DeathReason.UNKNOWN_TASK: JobDied,
 }
 
 

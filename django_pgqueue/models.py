@@ -26,7 +26,7 @@ from django_pgqueue.states import (
     LOWEST_PRIORITY,
     NEVER,
     CatchUp,
-    Reason,
+    DeathReason,
     Status,
     UniqueUntil,
 )
@@ -268,7 +268,7 @@ class DeadJob(RunnableJobRow):
     died_at = models.DateTimeField(_("died at"), db_default=Now())
     run_at = models.DateTimeField()
     enqueued_at = models.DateTimeField(_("enqueued at"))
-    reason = models.TextField(_("reason"), choices=Reason.choices)
+    reason = models.TextField(_("reason"), choices=DeathReason.choices)
     queue = models.TextField(_("queue"))
     cause = models.GeneratedField(
         expression=ErrorGroup(),
@@ -293,7 +293,7 @@ class DeadJob(RunnableJobRow):
             ),
         ]
         constraints = [
-            models.CheckConstraint(condition=Q(reason__in=list(Reason)), name="pgqueue_dead_jobs_known_reason"),
+            models.CheckConstraint(condition=Q(reason__in=list(DeathReason)), name="pgqueue_dead_jobs_known_reason"),
         ]
 
 

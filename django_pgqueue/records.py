@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from django_pgqueue.stored_values import read_object
 
 KEEP_RESULT, RESERVE_KEY = 1, 2  # flags: kept in succeeded_jobs; holds its unique key for a while after success
@@ -98,7 +98,7 @@ class Outcome:
     result: str | None = field(default="null", repr=False)  # JSON text; None: it cannot be stored
     delay_seconds: float = 0.0  # RETRIED, SNOOZED, RELEASED and REPEATED: due again in
     next_at: dt.datetime | None = None  # REPEATED: due again at, in place of the delay
-    reason: Reason | None = None  # DIED
+    reason: DeathReason | None = None  # DIED
     error: dict[str, Any] | None = None  # RETRIED and DIED: one entry of the history
     is_awaited: bool = False  # RECORDED: a caller waits for the end of the job
 

@@ -41,7 +41,7 @@ from django_pgqueue import records, registry
 from django_pgqueue.conf import conf
 from django_pgqueue.records import ClaimedJob, Fate, Lease
 from django_pgqueue.registry import TaskDefinition
-from django_pgqueue.states import Outcome, Reason
+from django_pgqueue.states import DeathReason, Outcome
 
 __all__ = [
     "JobEvent",
@@ -76,7 +76,7 @@ class JobEvent:
         outcome: the outcome of the attempt, a ``states.Outcome``; None while it runs.
         run_seconds: duration of the attempt; 0.0 where no slot has seen its end.
         delay_seconds: the time until it is due again, where it runs again; else 0.0.
-        reason: the reason of its death, a ``states.Reason``; None where it is not dead.
+        reason: the reason of its death, a ``states.DeathReason``; None where it is not dead.
         error: the entry of its history: ``error``, the class of what was raised, ``message``, ``traceback`` and more.
             Empty where nothing was raised.
     """
@@ -90,7 +90,7 @@ class JobEvent:
     outcome: Outcome | None = None
     run_seconds: float = 0.0
     delay_seconds: float = 0.0
-    reason: Reason | None = None
+    reason: DeathReason | None = None
     error: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
     _args: str = field(default="[]", repr=False)  # JSON text, decoded when asked for
     _kwargs: str = field(default="{}", repr=False)
@@ -243,7 +243,7 @@ def death_event(job_id: int, told: str, *, database: str) -> JobEvent:
         max_attempts=death["max_attempts"],
         database=database,
         outcome=Outcome.DIED,
-        reason=Reason(death["reason"]),
+        reason=DeathReason(death["reason"]),
         error=MappingProxyType(death["error"]),
         _args=death["args"],
         _kwargs=death["kwargs"],
@@ -260,7 +260,7 @@ def deaths(outcomes: Iterable[records.Outcome], *, stale: Collection[int]) -> li
 
 def _dead(outcome: records.Outcome) -> JobEvent:
     event = event_of(outcome.job, outcome)
-    if outcome.reason is Reason.EXPIRED:  # found by a claim, which is no attempt
+    if outcome.reason is DeathReason.EXPIRED:  # found by a claim, which is no attempt
         return replace(event, attempt=event.attempt - 1)
     return event
 

@@ -9,7 +9,7 @@ from django.db.models import TextChoices
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-__all__ = ["JobStatus", "Outcome", "Reason"]
+__all__ = ["DeathReason", "JobStatus", "Outcome"]
 
 
 class Status(TextChoices):
@@ -38,7 +38,7 @@ class JobStatus(StrEnum):
     SUCCEEDED = "succeeded"
 
 
-class Reason(TextChoices):
+class DeathReason(TextChoices):
     """The reason why a job is in ``pgqueue_dead_jobs``."""
 
     EXHAUSTED = "exhausted", _("exhausted")  # every attempt failed, or it snoozed once more than it may
@@ -148,7 +148,7 @@ MAX_LOST = 3
 
 # Labels for the admin
 
-REASONS: Mapping[str, Any] = {reason: reason.label for reason in Reason}
+REASONS: Mapping[str, Any] = {reason: reason.label for reason in DeathReason}
 STATUSES: Mapping[str, Any] = {status: status.label for status in Status} | {DEAD: _("dead"), SUCCEEDED: _("succeeded")}
 
 

@@ -89,9 +89,9 @@ def of_statuses() -> Iterator[Row]:
 
 def of_reasons() -> Iterator[Row]:
     """Yield what a job may have died of."""
-    from django_pgqueue.states import Reason  # noqa: PLC0415
+    from django_pgqueue.states import DeathReason  # noqa: PLC0415
 
-    return (Row(code(reason)) for reason in Reason)
+    return (Row(code(reason)) for reason in DeathReason)
 
 
 def of_kinds() -> Iterator[Row]:

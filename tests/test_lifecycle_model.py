@@ -36,7 +36,7 @@ from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.reaper import forget_workers
 from django_pgqueue.maintenance.unique_keys import MOST_LOCKED, prune_reserved, reacquire_keys
 from django_pgqueue.records import KEEP_RESULT, ClaimedJob, Fate, Lease, Outcome, Receipt
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from django_pgqueue.tasks import Task, make
 from tests.lifecycle.model import HOUR, Job, Model, Process
 from tests.lifecycle.parties import Parties
@@ -464,18 +464,18 @@ class Lifecycle(RuleBasedStateMachine):
             assert not wrong, [f"{found.get(key)} should be {expected.get(key)}" for key in wrong]
 
 
-def expected_ending(how: str, job: ClaimedJob, *, is_kill_requested: bool) -> tuple[Fate, Reason | None]:
+def expected_ending(how: str, job: ClaimedJob, *, is_kill_requested: bool) -> tuple[Fate, DeathReason | None]:
     """Return the fate and the reason of a run that ends like this."""
     if how == "unknown" and not job.was_killed:
-        return (Fate.DIED, Reason.UNKNOWN_TASK) if job.attempt == 1 and job.is_old else (Fate.RELEASED, None)
+        return (Fate.DIED, DeathReason.UNKNOWN_TASK) if job.attempt == 1 and job.is_old else (Fate.RELEASED, None)
     if is_kill_requested:
-        return Fate.DIED, Reason.KILLED
+        return Fate.DIED, DeathReason.KILLED
     if how in ("succeed", "discard"):
-        return (Fate.SUCCEEDED, None) if how == "succeed" else (Fate.DIED, Reason.DISCARDED)
+        return (Fate.SUCCEEDED, None) if how == "succeed" else (Fate.DIED, DeathReason.DISCARDED)
     if how.startswith("snooze"):
         is_last = how == "snooze twice" and job.snoozes >= MOST_SNOOZES
-        return (Fate.DIED, Reason.EXHAUSTED) if is_last else (Fate.SNOOZED, None)
-    return (Fate.DIED, Reason.EXHAUSTED) if job.attempt == job.max_attempts else (Fate.RETRIED, None)
+        return (Fate.DIED, DeathReason.EXHAUSTED) if is_last else (Fate.SNOOZED, None)
+    return (Fate.DIED, DeathReason.EXHAUSTED) if job.attempt == job.max_attempts else (Fate.RETRIED, None)
 
 
 @pytest.mark.django_db(transaction=True)

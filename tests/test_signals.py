@@ -14,7 +14,7 @@ from django_pgqueue.maintenance.unique_keys import reacquire_keys
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import Fate, Lease, Outcome
 from django_pgqueue.signals import announce_deaths, deaths, job_died
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from tests.app import contract
 from tests.app.models import Mark
 from tests.support.claimed import job
@@ -184,7 +184,7 @@ def test_each_job_that_is_killed_has_died(db, died):
     assert [event.id for event in died] == ids
     one = died[1]
     assert (one.task, one.queue, one.attempt, one.database) == (app.record.name, "mails", 0, "default")
-    assert (one.reason, one.outcome, one.args, one.kwargs) == (Reason.KILLED, "died", [], {"label": "x"})
+    assert (one.reason, one.outcome, one.args, one.kwargs) == (DeathReason.KILLED, "died", [], {"label": "x"})
     assert one.error == {**DeadJob.objects.get(pk=one.id).errors[-1]}
 
 
@@ -193,7 +193,7 @@ def test_running_job_that_is_killed_has_died_when_it_has_stopped(queue, heard, d
     [held] = claim(queue, "default", limit=1, worker_id=1)
     kill([job_id], by="ann")
     assert died == []
-    outcome = Outcome(held, Fate.DIED, reason=Reason.KILLED)
+    outcome = Outcome(held, Fate.DIED, reason=DeathReason.KILLED)
     ack.write(queue, [outcome])
     announce_deaths(deaths([outcome], stale=()))
     assert [(event.id, event.reason, event.attempt) for event in died] == [(job_id, "killed", 1)]
@@ -207,7 +207,7 @@ def test_job_that_is_dead_can_be_retried_by_a_receiver(queue, connect):
 
 
 def test_outcome_that_was_dropped_is_no_death():
-    assert job_died.receivers or not deaths([Outcome(job(), Fate.DIED, reason=Reason.EXHAUSTED)], stale={1})
+    assert job_died.receivers or not deaths([Outcome(job(), Fate.DIED, reason=DeathReason.EXHAUSTED)], stale={1})
 
 
 def lease(sql, attempts=1):
@@ -223,9 +223,9 @@ def lease(sql, attempts=1):
     ("act", "end"),
     [
         (settle, (1, "lost", None)),
-        (settle, (3, "died", Reason.LOST)),
+        (settle, (3, "died", DeathReason.LOST)),
         (fail_overdue, (1, "retried", None)),
-        (fail_overdue, (3, "died", Reason.EXHAUSTED)),
+        (fail_overdue, (3, "died", DeathReason.EXHAUSTED)),
     ],
 )
 def test_worker_that_dies_with_a_job(queue, sql, heard, act, end):
@@ -253,7 +253,7 @@ def test_jobs_that_expire(queue, sql, heard):
     [(name, sender, given)] = heard[1:]
     assert (name, sender) == ("job_died", app.noop)
     event = given["event"]
-    assert (event.id, event.reason, event.attempt) == (DeadJob.objects.get().id, Reason.EXPIRED, 0)
+    assert (event.id, event.reason, event.attempt) == (DeadJob.objects.get().id, DeathReason.EXPIRED, 0)
     assert "not started by" in event.error["message"]
     assert not Job.objects.exists()
 
@@ -268,7 +268,7 @@ def test_job_that_comes_back_after_a_newer_one_with_its_key(queue, died):
     assert [(event.id, event.reason, event.error["conflict"]) for event in died] == [(first, "superseded", newer)]
 
 
-@pytest.mark.parametrize(("reason", "attempt"), [(Reason.EXPIRED, 0), (Reason.UNKNOWN_TASK, 1)])
+@pytest.mark.parametrize(("reason", "attempt"), [(DeathReason.EXPIRED, 0), (DeathReason.UNKNOWN_TASK, 1)])
 def test_jobs_that_die_without_having_begun(died, reason, attempt):
     announce_deaths(deaths([Outcome(job(), Fate.DIED, reason=reason)], stale=()))
     assert [(event.reason, event.attempt) for event in died] == [(reason, attempt)]
@@ -308,7 +308,7 @@ def test_receiver_that_leaves_does_not_end_the_thread_of_a_worker(queue, sql, co
     for signal in ALL.values():
         connect(signal, leave)
     if end == "unknown task":
-        announce_deaths(deaths([Outcome(job(), Fate.DIED, reason=Reason.UNKNOWN_TASK)], stale=()))
+        announce_deaths(deaths([Outcome(job(), Fate.DIED, reason=DeathReason.UNKNOWN_TASK)], stale=()))
     elif end == "lost":
         assert settle(queue, [lease(sql)]).returned == 1
     else:

@@ -22,9 +22,9 @@ from django_pgqueue.states import (
     STATUSES,
     SUCCEEDED,
     CatchUp,
+    DeathReason,
     EntryKind,
     JobStatus,
-    Reason,
     Status,
     label_of,
 )
@@ -32,8 +32,8 @@ from django_pgqueue.states import (
 
 def test_each_word_has_a_label():
     assert set(STATUSES) == {*Status, DEAD, SUCCEEDED}
-    assert set(REASONS) == set(Reason)
-    assert all(word.label for word in [*Status, *Reason, *CatchUp])
+    assert set(REASONS) == set(DeathReason)
+    assert all(word.label for word in [*Status, *DeathReason, *CatchUp])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 from django_pgqueue.db.queries import PACKAGE, files
 from django_pgqueue.jobs.actions import SkipReason
 from django_pgqueue.models import DeadJob, Job
-from django_pgqueue.states import EntryKind, Reason, Status
+from django_pgqueue.states import DeathReason, EntryKind, Status
 
 GONE = re.compile(
     r"whoever|somebody|nobody|anybody|everybody|someone|anyone|\bso[ _]many(?![a-z])"  # the actor, the number
@@ -31,7 +31,7 @@ def test_status_literals_in_sql_are_known():
 def test_reason_literals_in_sql_are_known():
     for path in files().values():
         for literal in re.findall(r"reason\s*(?:=|<>)\s*'(\w+)'", path.read_text()):
-            assert literal in set(Reason), f"{path.name}: {literal}"
+            assert literal in set(DeathReason), f"{path.name}: {literal}"
 
 
 def test_kinds_of_entries_in_sql_are_known():
@@ -69,7 +69,7 @@ def test_every_caller_that_a_header_names_is_there():
 
 def test_choices_of_the_models_are_the_words():
     assert [value for value, _ in Job._meta.get_field("status").choices] == list(Status)
-    assert [value for value, _ in DeadJob._meta.get_field("reason").choices] == list(Reason)
+    assert [value for value, _ in DeadJob._meta.get_field("reason").choices] == list(DeathReason)
 
 
 def test_no_sql_is_built_by_formatting():

@@ -24,7 +24,7 @@ from django_pgqueue.conf import conf
 from django_pgqueue.jobs.actions import LIVE
 from django_pgqueue.jobs.search import Filter, is_visible, meant, positions
 from django_pgqueue.models import Queue
-from django_pgqueue.states import REASONS, STATUSES, Reason, Status
+from django_pgqueue.states import REASONS, STATUSES, DeathReason, Status
 
 HELP = _(
     "An id · how the name of a task begins · key:… a unique key · arg:… an argument's value · name=… that of the "
@@ -106,7 +106,7 @@ def requested_filter(request: HttpRequest, lookups: tuple[str, ...]) -> Requeste
     if any("\0" in value for value in given.values()):
         raise IncorrectLookupParameters
     cause, day = given.pop("cause", None), given.pop("day", None)
-    if given.get("status") not in {None, *Status} or given.get("reason") not in {None, *Reason}:
+    if given.get("status") not in {None, *Status} or given.get("reason") not in {None, *DeathReason}:
         raise IncorrectLookupParameters
     return RequestedFilter(
         **given,
@@ -182,7 +182,7 @@ class ReasonFilter(ChoiceFilter):
     title, parameter_name = _("reason"), "reason"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [(reason.value, REASONS[reason]) for reason in Reason]
+        return [(reason.value, REASONS[reason]) for reason in DeathReason]
 
 
 class NameFilter(ChoiceFilter):

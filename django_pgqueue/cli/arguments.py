@@ -30,7 +30,7 @@ from django_pgqueue.jobs.search import Source
 from django_pgqueue.options import OF_JOBS, Options
 from django_pgqueue.rates import SHAPE, UNITS
 from django_pgqueue.retry_policy import reconnect_delay
-from django_pgqueue.states import DEAD, LONGEST_DELAY, SUCCEEDED, OnConflict, Reason, Status
+from django_pgqueue.states import DEAD, LONGEST_DELAY, SUCCEEDED, DeathReason, OnConflict, Status
 from django_pgqueue.stored_values import aware
 from django_pgqueue.tasks import enqueue_one
 
@@ -42,7 +42,7 @@ UNIT_SECONDS = UNITS | {"ms": 0.001}
 
 NAME_IN_LIST = re.compile(r"""\s*(?:"((?:[^"]|"")*)"|([^,]*?))\s*(?:,|\Z)""")
 
-REASONS = tuple(reason.value for reason in Reason)
+REASONS = tuple(reason.value for reason in DeathReason)
 
 
 def number_type(lowest: int, highest: int, problem: Callable[[str], str]) -> Callable[[str], int]:

@@ -19,7 +19,7 @@ from django_pgqueue.jobs.redaction import REDACTED, Scrub, scrubber_of, shown
 from django_pgqueue.log_lines import FAILURES, fields
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.registry import TaskDefinition
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from django_pgqueue.stored_values import read
 
 failures = logging.getLogger(FAILURES)
@@ -57,7 +57,7 @@ class ReportedRun:
         scope.add_event_processor(self._cleaned)
 
     def failed(self, error: BaseException, outcome: Outcome) -> None:
-        if outcome.fate not in LEVELS or outcome.reason is Reason.KILLED:
+        if outcome.fate not in LEVELS or outcome.reason is DeathReason.KILLED:
             return
         event, hint = event_from_exception(
             error,

@@ -18,7 +18,7 @@ from django_pgqueue.insights.history import entries_of, lines, timeline
 from django_pgqueue.insights.position import WorkerSummary, obstacles, slots, turn, unknown, worker_ref
 from django_pgqueue.jobs.redaction import scrub_json, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, Job, SucceededJob, Worker
-from django_pgqueue.states import MAX_LOST, NEVER, EntryKind, Reason, Status, UniqueUntil
+from django_pgqueue.states import MAX_LOST, NEVER, DeathReason, EntryKind, Status, UniqueUntil
 from django_pgqueue.stored_values import aware
 
 # Columns that are told in other words, or tell people nothing.
@@ -223,19 +223,21 @@ def _died(reason: str, *, is_named: bool) -> str:
     if is_named:
         superseded = _("When it came back after a start, job {newer} had its unique key, and does its work.")
     return {
-        Reason.EXHAUSTED: _(
+        DeathReason.EXHAUSTED: _(
             "Attempt {number}, its last one, has failed with {error}. Repair what the errors say, and retry it."
         ),
-        Reason.DISCARDED: _("It ended with {error}, after which there is no point in another attempt."),
-        Reason.LOST: _(
+        DeathReason.DISCARDED: _("It ended with {error}, after which there is no point in another attempt."),
+        DeathReason.LOST: _(
             "Its worker died while it ran, too often or on its last attempt. Look for crashes and memory limits; "
             "retry it if it is not the cause."
         ),
-        Reason.KILLED: _("It was killed by {by}."),
-        Reason.EXPIRED: _("It was not started before its deadline. See why it had to wait; retry it if still wanted."),
-        Reason.UNKNOWN_TASK: _("No worker knew its task for a day."),
-        Reason.SUPERSEDED: superseded,
-    }.get(Reason(reason), reason)
+        DeathReason.KILLED: _("It was killed by {by}."),
+        DeathReason.EXPIRED: _(
+            "It was not started before its deadline. See why it had to wait; retry it if still wanted."
+        ),
+        DeathReason.UNKNOWN_TASK: _("No worker knew its task for a day."),
+        DeathReason.SUPERSEDED: superseded,
+    }.get(DeathReason(reason), reason)
 
 
 def _succeeded(one: SucceededJob) -> Iterator[Sentence]:

@@ -18,7 +18,7 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter_parameters
 from django_pgqueue.jobs.leases import release_parameters
 from django_pgqueue.records import KEEP_RESULT, RESERVE_KEY, Fate, Outcome, Receipt
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 
 
 def write(database: QueueConnection, outcomes: Collection[Outcome]) -> Receipt:
@@ -172,7 +172,7 @@ def _release(outcomes: Sequence[Outcome]) -> Iterator[Named]:
 
 def _die(outcomes: Sequence[Outcome]) -> Iterator[Named]:
     letters = [
-        DeadLetter(outcome.job.id, outcome.job.lease_token, outcome.reason or Reason.EXHAUSTED, _entry(outcome))
+        DeadLetter(outcome.job.id, outcome.job.lease_token, outcome.reason or DeathReason.EXHAUSTED, _entry(outcome))
         for outcome in outcomes
     ]
     yield "dead_letter", dead_letter_parameters(letters)

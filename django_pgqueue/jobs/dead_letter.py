@@ -9,13 +9,13 @@ from django_pgqueue.db.connections import Database, JobIds, Parameters, Where, c
 from django_pgqueue.db.notify import notify_due, notify_waiters
 from django_pgqueue.db.queries import statement
 from django_pgqueue.signals import JobEvent, announce, death_event, job_died, job_retried
-from django_pgqueue.states import EntryKind, Reason
+from django_pgqueue.states import DeathReason, EntryKind
 
 
 class DeadLetter(NamedTuple):
     id: int
     lease_token: int  # 0: not running
-    reason: Reason
+    reason: DeathReason
     error: dict[str, Any]  # the last entry of its history
 
 

@@ -22,7 +22,7 @@ from django_pgqueue.jobs.redaction import Scrub, scrub_end, scrubber_of
 from django_pgqueue.log_lines import fields
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.retry_policy import with_jitter
-from django_pgqueue.states import EntryKind, Reason
+from django_pgqueue.states import DeathReason, EntryKind
 
 logger = logging.getLogger("django_pgqueue.jobs")
 
@@ -91,13 +91,13 @@ def failure(task: registry.TaskDefinition, job: ClaimedJob, error: BaseException
     if current.is_kill_requested:
         if isinstance(error, JobInterrupted | asyncio.CancelledError):
             error = _named(error, JobKilled(KILLED))
-        return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=error_entry(error, scrub))
+        return Outcome(job, Fate.DIED, reason=DeathReason.KILLED, error=error_entry(error, scrub))
     if isinstance(error, JobControl):
         return _decided(task, job, error, scrub)
     if current.is_timed_out:
         error = _named(error, JobTimeout(f"It was interrupted after its time limit of {job.timeout_seconds} s."))
     if _is_discarded(task, job, error):
-        return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=error_entry(error, scrub))
+        return Outcome(job, Fate.DIED, reason=DeathReason.DISCARDED, error=error_entry(error, scrub))
     return _failed(task, job, error, scrub)
 
 
@@ -110,7 +110,7 @@ def _decided(task: registry.TaskDefinition, job: ClaimedJob, error: JobControl, 
             return _snoozed(task, job, error, scrub)
         case Discard():
             told = error.__cause__ if isinstance(error, ResultRefused) else None
-            return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=error_entry(told or error, scrub))
+            return Outcome(job, Fate.DIED, reason=DeathReason.DISCARDED, error=error_entry(told or error, scrub))
         case Retry():
             told = None if message_of(error) else error.__cause__
             return _failed(task, job, told or error, scrub, delay_seconds=error.seconds)
@@ -128,7 +128,7 @@ def _failed(
     """Return the outcome of a failed attempt: retried after the delay, or the backoff; dead, if it was the last."""
     entry = error_entry(error, scrub)
     if job.attempt >= job.max_attempts:
-        return Outcome(job, Fate.DIED, reason=Reason.EXHAUSTED, error=entry)
+        return Outcome(job, Fate.DIED, reason=DeathReason.EXHAUSTED, error=entry)
     seconds = _backoff(task, job, error) if delay_seconds is None else delay_seconds
     return Outcome(job, Fate.RETRIED, delay_seconds=seconds, error=entry)
 
@@ -139,7 +139,7 @@ def _snoozed(task: registry.TaskDefinition, job: ClaimedJob, error: Snooze, scru
         entry = error_entry(error, scrub)
         bound = f"It has snoozed {job.snoozes} times, and max_snoozes is {task.max_snoozes}"
         entry["message"] = f"{bound}: {entry['message']}" if entry["message"] else f"{bound}."
-        return Outcome(job, Fate.DIED, reason=Reason.EXHAUSTED, error=entry)
+        return Outcome(job, Fate.DIED, reason=DeathReason.EXHAUSTED, error=entry)
     logger.info(
         "Job %s (%s) snoozes for %g s: %s",
         job.id,
@@ -170,11 +170,11 @@ def unknown_task(job: ClaimedJob) -> Outcome:
     that has was known before, and waits for the code to come back.
     """
     if job.was_killed:
-        return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=error_entry(JobKilled(KILLED)))
+        return Outcome(job, Fate.DIED, reason=DeathReason.KILLED, error=error_entry(JobKilled(KILLED)))
     if job.attempt == 1 and job.is_old:
         message = f"No worker has known the task {job.task!r} for a day."
         error = {"kind": EntryKind.UNKNOWN_TASK, "error": "unknown task", "message": message}
-        return Outcome(job, Fate.DIED, reason=Reason.UNKNOWN_TASK, error=error)
+        return Outcome(job, Fate.DIED, reason=DeathReason.UNKNOWN_TASK, error=error)
     logger.warning(
         "Unknown task %s: job %s will be retried in %d s. Does this worker run the same code as the enqueuer, and is "
         "the task in a module that it loads? %s",

@@ -11,7 +11,7 @@ from django.db.models import TextChoices
 from django_pgqueue.db.connections import Database, QueueConnection, Row
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import JobDoesNotExist
-from django_pgqueue.states import JobStatus, Reason
+from django_pgqueue.states import DeathReason, JobStatus
 from django_pgqueue.stored_values import read_exactly
 
 LARGEST_ID = 2**63 - 1
@@ -35,7 +35,7 @@ class JobState:
     worker_id: int | None  # of the last attempt; of a live job None unless it runs
     attempts: int
     lost: int
-    reason: Reason | None  # why it is dead
+    reason: DeathReason | None  # why it is dead
     args: Any = field(repr=False)
     kwargs: Any = field(repr=False)
     result: Any = field(repr=False)  # what its task returned; None where it has not succeeded, or this is not kept
@@ -87,7 +87,7 @@ def _state(rows: list[Row]) -> JobState | None:
         return None
     *columns, args, kwargs, result, errors, metadata, progress = rows[0]
     columns[1] = _word(JobStatus, columns[1])
-    columns[-1] = _word(Reason, columns[-1])
+    columns[-1] = _word(DeathReason, columns[-1])
     texts = (args, kwargs, result, errors, metadata, progress)
     values = [*columns, *(None if text is None else read_exactly(text) for text in texts), result is not None]
     return JobState(*values)

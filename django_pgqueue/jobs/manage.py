@@ -10,7 +10,7 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.options import Options
 from django_pgqueue.signals import announce, announce_deaths, job_killed, job_purged
-from django_pgqueue.states import EntryKind, Reason
+from django_pgqueue.states import DeathReason, EntryKind
 
 logger = logging.getLogger("django_pgqueue")
 
@@ -43,7 +43,7 @@ def kill(ids: JobIds, *, by: By = "", database: Where = None) -> Killed:
     caller, by = caller_of(database), name_of(by)
     ids = job_ids_of(ids, caller.alias)
     entry = {"kind": EntryKind.KILLED, "error": f"killed by {by or UNNAMED}"}
-    dead, events = dead_letter(caller, [DeadLetter(job_id, 0, Reason.KILLED, entry) for job_id in ids], by=by)
+    dead, events = dead_letter(caller, [DeadLetter(job_id, 0, DeathReason.KILLED, entry) for job_id in ids], by=by)
     running = sorted(set(ids) - set(dead))
     requested = [job_id for (job_id,) in caller.rows(statement("request_kill"), {"ids": running, "by": by})]
     if requested:

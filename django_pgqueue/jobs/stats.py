@@ -21,7 +21,7 @@ from django_pgqueue.db.connections import Parameters, QueueConnection, number_ar
 from django_pgqueue.db.errors import is_locked, is_transient, one_line
 from django_pgqueue.db.queries import statement
 from django_pgqueue.records import EndCounts, Fate, Outcome
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 
 BOUNDS: Final = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
@@ -243,7 +243,7 @@ LAST_MILLISECONDS = 3000
 MOST = 5000  # maximum number of sums, by minute, queue and task, kept until they can be added; more are not counted
 LONGEST = 600  # characters of queue and task together; longer ones are not counted: they may not fit the index
 
-FAILURES = {Reason.EXHAUSTED, Reason.DISCARDED}
+FAILURES = {DeathReason.EXHAUSTED, DeathReason.DISCARDED}
 """A job that died of another reason did so without a failed attempt: it was killed, or never started."""
 
 

@@ -11,7 +11,7 @@ from django_pgqueue.jobs.stats import StatsBuffer
 from django_pgqueue.records import EndCounts
 from django_pgqueue.services import AdaptiveBatch
 from django_pgqueue.signals import send_deaths_from_maintenance
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -32,7 +32,9 @@ def expire(database: Database, *, limit: int = 1000) -> ExpireResult:
     """
     size = ladder_size(limit)
     found = {job_id: rest for job_id, *rest in database.rows(sized("expired", size), {})}
-    dead, events = dead_letter(database, [DeadLetter(job_id, 0, Reason.EXPIRED, expired_entry()) for job_id in found])
+    dead, events = dead_letter(
+        database, [DeadLetter(job_id, 0, DeathReason.EXPIRED, expired_entry()) for job_id in found]
+    )
     send_deaths_from_maintenance(events)
     gone = [found[job_id] for job_id in dead]
     freed = frozenset(key for key, _, _ in gone if key is not None)

@@ -21,7 +21,7 @@ from django_pgqueue.signals import (
     send_deaths_from_maintenance,
     send_from_maintenance,
 )
-from django_pgqueue.states import MAX_LOST, EntryKind, Outcome, Reason
+from django_pgqueue.states import MAX_LOST, DeathReason, EntryKind, Outcome
 
 logger = logging.getLogger("django_pgqueue.jobs")
 
@@ -33,7 +33,7 @@ class Verdict(NamedTuple):
     """Decision about one job of a dead worker."""
 
     lease: Lease
-    reason: Reason | None  # of its death; None: it runs again
+    reason: DeathReason | None  # of its death; None: it runs again
     entry: dict[str, Any]  # of its history
     has_begun: bool = True
 
@@ -62,9 +62,9 @@ def settle(database: Database, leases: Sequence[Lease], *, unbegun: Collection[i
 def _judge(lease: Lease, *, has_begun: bool) -> Verdict:
     reason = None
     if lease.is_kill_requested:
-        reason = Reason.KILLED
+        reason = DeathReason.KILLED
     elif (has_begun and lease.attempts >= lease.max_attempts) or lease.lost + 1 >= MAX_LOST:
-        reason = Reason.LOST
+        reason = DeathReason.LOST
     return Verdict(lease, reason, last_entry(lease, reason, has_begun=has_begun), has_begun)
 
 
@@ -139,8 +139,8 @@ def fail_overdue(database: Database, leases: Sequence[Lease]) -> ReapResult:
     verdicts = [
         Verdict(
             lease,
-            Reason.EXHAUSTED if lease.attempts >= lease.max_attempts else None,
-            last_entry(lease, Reason.EXHAUSTED),
+            DeathReason.EXHAUSTED if lease.attempts >= lease.max_attempts else None,
+            last_entry(lease, DeathReason.EXHAUSTED),
         )
         for lease in leases
     ]
@@ -166,12 +166,12 @@ def fail_overdue(database: Database, leases: Sequence[Lease]) -> ReapResult:
     return ReapResult(len(retried), len(dead), keys=frozenset(filter(None, written.values())), ends=ends)
 
 
-def last_entry(lease: Lease, reason: Reason | None, *, has_begun: bool = True) -> dict[str, Any]:
+def last_entry(lease: Lease, reason: DeathReason | None, *, has_begun: bool = True) -> dict[str, Any]:
     """Return the entry for a job's history: what had become of it when its worker was gone."""
     match reason:
-        case Reason.KILLED:
+        case DeathReason.KILLED:
             return _interrupted(JobKilled, "Its process ended before it did.", lease)
-        case Reason.EXHAUSTED:
+        case DeathReason.EXHAUSTED:
             limit = f"Its time limit of {lease.timeout_seconds} s had passed, and it had not stopped"
             return _interrupted(JobTimeout, f"{limit} when its process ended.", lease)
         case _:
@@ -191,7 +191,7 @@ def _report(verdict: Verdict) -> None:
         logger.error("Dead: job %s (%s) attempt %d of %d, %s: %s", *about, reason, died, extra=_fields(lease, reason))
 
 
-def _fields(lease: Lease, reason: Reason | None) -> dict[str, Any]:
+def _fields(lease: Lease, reason: DeathReason | None) -> dict[str, Any]:
     outcome = {"outcome": "lost"} if reason is None else {"outcome": "died", "reason": reason.value}
     return fields(lease, **outcome, lost_worker=lease.worker)
 

@@ -12,7 +12,7 @@ from django_pgqueue.jobs.stats import StatsBuffer
 from django_pgqueue.records import EndCounts, Kinds
 from django_pgqueue.services import AdaptiveBatch
 from django_pgqueue.signals import send_deaths_from_maintenance
-from django_pgqueue.states import EntryKind, Reason
+from django_pgqueue.states import DeathReason, EntryKind
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -72,7 +72,7 @@ def supersede(database: QueueConnection, *, limit: int = 1000) -> Kinds:
 
 def _superseded(job_id: int, newer_id: int) -> DeadLetter:
     entry = {"kind": EntryKind.SUPERSEDED, "error": f"superseded by job {newer_id}", "conflict": newer_id}
-    return DeadLetter(job_id, 0, Reason.SUPERSEDED, entry)
+    return DeadLetter(job_id, 0, DeathReason.SUPERSEDED, entry)
 
 
 def prune_reserved(database: Database, *, limit: int = 1000) -> int:

@@ -39,7 +39,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.signals import announce_deaths, deaths
-from django_pgqueue.states import Reason, Status
+from django_pgqueue.states import DeathReason, Status
 from django_pgqueue.stored_values import aware
 from django_pgqueue.testing.assertions import to_run
 from django_pgqueue.testing.connection import TestConnection, is_broken, is_of_test
@@ -70,7 +70,7 @@ class JobRun:
         queue: its queue.
         attempt: the number of the attempt, from 1.
         outcome: ``"succeeded"``, ``"retried"``, ``"died"``, ``"snoozed"`` or ``"released"``.
-        reason: why it died, a ``Reason``; "" where it did not.
+        reason: why it died, a ``DeathReason``; "" where it did not.
         result: what the task returned, as JSON keeps it; None unless it succeeded.
         error: what was raised, ``Discard``, ``Retry`` and ``Snooze`` included.
         delay_seconds: after which a job that was retried, snoozed or released is due again.
@@ -165,7 +165,7 @@ class RunReport(tuple[JobRun, ...]):
 
 # Errors
 
-DELIBERATE = {Reason.EXPIRED, Reason.KILLED}
+DELIBERATE = {DeathReason.EXPIRED, DeathReason.KILLED}
 
 OF_JOBS = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError, JobInterrupted)
 """Exceptions of a job. Others go up: Ctrl-C, or what a test framework ends the test with."""
@@ -181,7 +181,7 @@ def raise_error(outcome: Outcome, error: BaseException | None, run: JobRun) -> N
         registry.get(run.task)  # it was given back because its task is unknown
     has_failed = error is not None or outcome.fate in (Fate.RETRIED, Fate.DIED)
     decides = isinstance(error, JobControl) and not isinstance(error, ResultRefused)
-    decides = decides and outcome.reason is not Reason.EXHAUSTED
+    decides = decides and outcome.reason is not DeathReason.EXHAUSTED
     if not has_failed or decides or outcome.reason in DELIBERATE:
         return
     if error is None:
@@ -415,7 +415,7 @@ class Work:
 
     def _perform(self, job: ClaimedJob, current: CurrentJob) -> RunResult:
         if job.has_expired:
-            return RunResult(Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error=expired_entry()), None)
+            return RunResult(Outcome(job, Fate.DIED, reason=DeathReason.EXPIRED, error=expired_entry()), None)
         task = registry.find(job.task) or (sought(job) if job.rest else None)
         if task is None:
             return RunResult(unknown_task(job), None)

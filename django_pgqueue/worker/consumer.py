@@ -29,7 +29,7 @@ from django_pgqueue.maintenance.queue_rows import register_queue
 from django_pgqueue.maintenance.user_code import UserThread
 from django_pgqueue.records import EXPIRED, ClaimedJob, Fate, Outcome, Receipt
 from django_pgqueue.signals import announce_deaths, deaths, sent_elsewhere
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from django_pgqueue.worker.database_backoff import DatabaseBackoff
 from django_pgqueue.worker.in_flight import Held, InFlight, in_place_of
 from django_pgqueue.worker.isolation import APART_SECONDS, CAREFUL_SECONDS, Isolation
@@ -408,7 +408,7 @@ class Consumer:
     def _sort_out_expired(self, fetched: list[Held]) -> list[Held]:
         expired = [(cell, job) for cell, job in fetched if job.has_expired]
         self._buffer_outcomes(
-            (cell, Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error=expired_entry())) for cell, job in expired
+            (cell, Outcome(job, Fate.DIED, reason=DeathReason.EXPIRED, error=expired_entry())) for cell, job in expired
         )
         return [(cell, job) for cell, job in fetched if not job.has_expired]
 

@@ -19,7 +19,7 @@ from django_pgqueue.jobs.failure import error_entry
 from django_pgqueue.jobs.redaction import scrubber_of
 from django_pgqueue.log_lines import fields
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from django_pgqueue.worker.shared_state import CAPACITY, SharedState
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -98,4 +98,4 @@ def in_place_of(outcome: Outcome, error: Error) -> Outcome | None:
         return None
     refused = InvalidArguments(f"The outcome was refused by the database: {primary(error)}")
     story = error_entry(refused, scrub) | {"refused": outcome.fate.name.lower()}
-    return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=story)
+    return Outcome(job, Fate.DIED, reason=DeathReason.DISCARDED, error=story)

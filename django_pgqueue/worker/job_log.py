@@ -9,12 +9,12 @@ from django.conf import settings
 from django_pgqueue import registry
 from django_pgqueue.log_lines import FAILURES, MultiLine, fields
 from django_pgqueue.records import Fate, Outcome
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 
 logger = logging.getLogger("django_pgqueue.jobs")
 failures = logging.getLogger(FAILURES)
 
-UNBEGUN = {Reason.UNKNOWN_TASK, Reason.EXPIRED}
+UNBEGUN = {DeathReason.UNKNOWN_TASK, DeathReason.EXPIRED}
 """Why claimed jobs die that no slot has begun."""
 
 

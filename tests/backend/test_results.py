@@ -17,7 +17,7 @@ from django_pgqueue.jobs.dead_letter import expired_entry
 from django_pgqueue.maintenance.reaper import settle
 from django_pgqueue.models import Job, SucceededJob
 from django_pgqueue.records import Fate, Lease, Outcome
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from tests.support.contract import WORKER, work
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -121,7 +121,7 @@ def test_worker_that_finds_a_retry_expired_has_made_no_attempt(queue, backend):
     work(queue, worker_id=7)
     Job.objects.update(status="queued", run_at=timezone.now(), expires_at=timezone.now() - dt.timedelta(seconds=1))
     [job] = claim(queue, "default", limit=1, worker_id=8)
-    ack.write(queue, [Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error=expired_entry())])
+    ack.write(queue, [Outcome(job, Fate.DIED, reason=DeathReason.EXPIRED, error=expired_entry())])
     result.refresh()
     assert (result.worker_ids, result.errors[-1].exception_class) == (["7"], JobExpired)
 
@@ -133,9 +133,9 @@ def test_killed_and_expired_jobs_have_failed(queue, backend):
     claimed = claim(queue, "default", limit=1, worker_id=9)
     from django_pgqueue.jobs import ack
     from django_pgqueue.records import Outcome
-    from django_pgqueue.states import Reason
+    from django_pgqueue.states import DeathReason
 
-    ack.write(queue, [Outcome(claimed[0], Fate.DIED, reason=Reason.EXPIRED, error=expired_entry())])
+    ack.write(queue, [Outcome(claimed[0], Fate.DIED, reason=DeathReason.EXPIRED, error=expired_entry())])
     for result, kind in ((killed, JobKilled), (expired, JobExpired)):
         result.refresh()
         assert (result.status, result.worker_ids) == (TaskResultStatus.FAILED, [])

@@ -24,7 +24,7 @@ from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.reaper import settle
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from tests.support.consumers import cycle
 from tests.support.keyed import admitted, limited
 from tests.support.many import enqueued_ids
@@ -332,7 +332,7 @@ def test_admission_that_is_refused_keeps_no_outcome_from_being_written(consumer,
     cycle(consumer)
     sql("ALTER TABLE pgqueue_jobs ADD CONSTRAINT nothing_is_let_in CHECK (status <> 'queued') NOT VALID")
     try:
-        consumer.slots.finish(Fate.DIED, reason=Reason.DISCARDED, error={"error": "x"})
+        consumer.slots.finish(Fate.DIED, reason=DeathReason.DISCARDED, error={"error": "x"})
         cycle(consumer)
         assert consumer._in_flight.held() == 0
         cycle(consumer)

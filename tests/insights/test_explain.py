@@ -10,7 +10,7 @@ from django_pgqueue.insights.explain import explanation_of, find
 from django_pgqueue.jobs import kill
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, Job, Worker
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from tests.support.stories import HOUR, MINUTE, fails, kinds, told
 
 pytestmark = pytest.mark.django_db
@@ -76,13 +76,13 @@ def test_held_job_says_what_it_holds_until_when():
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        (Reason.EXHAUSTED, "Attempt 3, its last one, has failed with ValueError."),
-        (Reason.DISCARDED, "It ended with ValueError"),
-        (Reason.LOST, "Look for crashes and memory limits"),
-        (Reason.KILLED, "It was killed by eve."),
-        (Reason.EXPIRED, "It was not started before its deadline."),
-        (Reason.UNKNOWN_TASK, "No worker knew its task for a day."),
-        (Reason.SUPERSEDED, "job 4711 had its unique key"),
+        (DeathReason.EXHAUSTED, "Attempt 3, its last one, has failed with ValueError."),
+        (DeathReason.DISCARDED, "It ended with ValueError"),
+        (DeathReason.LOST, "Look for crashes and memory limits"),
+        (DeathReason.KILLED, "It was killed by eve."),
+        (DeathReason.EXPIRED, "It was not started before its deadline."),
+        (DeathReason.UNKNOWN_TASK, "No worker knew its task for a day."),
+        (DeathReason.SUPERSEDED, "job 4711 had its unique key"),
     ],
 )
 def test_dead_job_says_why_it_died_and_what_to_do(reason, words):

@@ -27,7 +27,7 @@ from django_pgqueue.maintenance.reaper import fail_overdue, settle
 from django_pgqueue.maintenance.unique_keys import reacquire_keys
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
-from django_pgqueue.states import ATTEMPTS, ENDS, EntryKind, Reason
+from django_pgqueue.states import ATTEMPTS, ENDS, DeathReason, EntryKind
 from tests.support.running import run_claimed
 from tests.support.stories import HOUR, MINUTE, events, fails, kinds, steps, told
 
@@ -59,7 +59,7 @@ def failed(queue) -> int:
 
 
 def died(queue) -> int:
-    return attempt_fails(queue, app.noop.enqueue().id, fate=Fate.DIED, reason=Reason.DISCARDED)
+    return attempt_fails(queue, app.noop.enqueue().id, fate=Fate.DIED, reason=DeathReason.DISCARDED)
 
 
 def timed_out(queue) -> int:
@@ -119,7 +119,7 @@ def retried(queue) -> int:
 
 def retry_refused(queue) -> int:
     task = app.noop.using(unique_key="k")
-    job_id = attempt_fails(queue, task.enqueue().id, fate=Fate.DIED, reason=Reason.DISCARDED)
+    job_id = attempt_fails(queue, task.enqueue().id, fate=Fate.DIED, reason=DeathReason.DISCARDED)
     holder = task.enqueue().id
     assert retry([job_id], by="ann").held_by == {job_id: holder}
     return job_id
@@ -330,14 +330,14 @@ def test_timeline_of_a_job_that_fails_backs_off_and_dies(queue):
     assert entry.run_seconds == 3.0
     assert entry.begun_at is not None
     Job.objects.filter(pk=job_id).update(status="queued", run_at=timezone.now())
-    fails(queue, job_id, fate=Fate.DIED, reason=Reason.DISCARDED)
+    fails(queue, job_id, fate=Fate.DIED, reason=DeathReason.DISCARDED)
     assert events(job_id) == ["enqueued", "failed", "failed", "died"]
     assert "Died (discarded), " in steps(job_id)
 
 
 def test_timeline_tells_what_staff_did_in_between(queue):
     job_id = app.fail.enqueue().id
-    fails(queue, job_id, fate=Fate.DIED, reason=Reason.DISCARDED)
+    fails(queue, job_id, fate=Fate.DIED, reason=DeathReason.DISCARDED)
     retry([job_id], by="ann")
     assert events(job_id) == ["enqueued", "failed", "note"]
     assert kinds(job_id)[-1] == "wait"
@@ -349,7 +349,7 @@ def test_timeline_tells_what_staff_did_in_between(queue):
 def test_timeline_tells_for_how_long_a_job_was_dead(queue, fate, monkeypatch):
     monkeypatch.setattr("django_pgqueue.insights.history.SHORTEST", 0.0)
     job_id = app.fail.using(max_attempts=9).enqueue().id
-    fails(queue, job_id, fate=fate, **({"reason": Reason.DISCARDED} if fate is Fate.DIED else {}))
+    fails(queue, job_id, fate=fate, **({"reason": DeathReason.DISCARDED} if fate is Fate.DIED else {}))
     if fate is Fate.RETRIED:
         kill([job_id], by="eve")
     retry([job_id], by="ann")

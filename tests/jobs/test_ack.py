@@ -19,7 +19,7 @@ from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.reaper import reap_lost
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import Fate, Outcome, Receipt
-from django_pgqueue.states import NEVER, Reason
+from django_pgqueue.states import NEVER, DeathReason
 from tests.support.claimed import claim_one
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -84,7 +84,7 @@ def test_history_keeps_the_first_and_the_last_ten_attempts(queue, sql):
 
 def test_used_up_job_is_buried_with_reason_and_history(queue, claimed):
     [job] = claimed()
-    outcome = Outcome(job, Fate.DIED, reason=Reason.EXHAUSTED, error={"error": "ValueError"})
+    outcome = Outcome(job, Fate.DIED, reason=DeathReason.EXHAUSTED, error={"error": "ValueError"})
     assert write(queue, outcome) == Receipt()
     dead = DeadJob.objects.get(pk=job.id)
     assert (dead.reason, dead.attempts, dead.task) == ("exhausted", 1, "tests.app.tasks.noop")
@@ -141,7 +141,7 @@ def test_dead_job_keeps_the_number_of_its_snoozes_and_begins_anew_when_it_is_ret
     [job] = claimed()
     write(queue, Outcome(job, Fate.SNOOZED))
     promote(queue)
-    write(queue, Outcome(claim_one(queue), Fate.DIED, reason=Reason.EXHAUSTED, error={"error": "x"}))
+    write(queue, Outcome(claim_one(queue), Fate.DIED, reason=DeathReason.EXHAUSTED, error={"error": "x"}))
     assert DeadJob.objects.get().snoozes == 1
     retry([job.id], by="eve")
     assert Job.objects.get().snoozes == 0
@@ -188,7 +188,7 @@ def test_stale_ack_of_each_kind_changes_nothing(queue, other_queue, sql):
         Fate.RETRIED: {"error": {"error": "x"}},
         Fate.SNOOZED: {},
         Fate.RELEASED: {},
-        Fate.DIED: {"reason": Reason.EXHAUSTED, "error": {"error": "x"}},
+        Fate.DIED: {"reason": DeathReason.EXHAUSTED, "error": {"error": "x"}},
     }.items():
         app.noop.enqueue()
         [stale] = claim(queue, "default", limit=1, worker_id=1)
@@ -244,7 +244,7 @@ def test_no_kind_of_outcome_waits_for_a_locked_row(queue, claimed, settings, fat
     [job] = claimed(task=task)
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=job.id)
-        receipt = write(queue, Outcome(job, fate, reason=Reason.EXHAUSTED, error={"error": "x"}))
+        receipt = write(queue, Outcome(job, fate, reason=DeathReason.EXHAUSTED, error={"error": "x"}))
     assert receipt.locked == {job.id}
 
 
@@ -273,7 +273,7 @@ def test_two_flushes_of_the_same_jobs_in_clashing_order_do_not_deadlock(queue, o
 ENDS = {
     "succeeded": Outcome(None, Fate.SUCCEEDED),
     "repeated": Outcome(None, Fate.REPEATED),
-    "dead": Outcome(None, Fate.DIED, reason=Reason.EXHAUSTED, error={"error": "x"}),
+    "dead": Outcome(None, Fate.DIED, reason=DeathReason.EXHAUSTED, error={"error": "x"}),
 }
 
 

@@ -10,12 +10,12 @@ from django_pgqueue.insights.history import title_of
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter, retry
 from django_pgqueue.models import DeadJob, Job
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from tests.support.died import died, titles
 from tests.support.many import enqueued_ids
 
 
-def letter(job_id, token=0, reason=Reason.EXHAUSTED, **error) -> DeadLetter:
+def letter(job_id, token=0, reason=DeathReason.EXHAUSTED, **error) -> DeadLetter:
     return DeadLetter(job_id, token, reason, {"kind": "failed", "error": "ValueError", **error})
 
 
@@ -61,7 +61,7 @@ def test_killed_job_says_by_whom_and_the_first_who_asked_stands(queue, asked_bef
     job_id = app.noop.enqueue().id
     if asked_before:
         Job.objects.update(killed_by=asked_before, kill_requested_at=timezone.now())
-    dead_letter(queue, [letter(job_id, reason=Reason.KILLED)], by="eve")
+    dead_letter(queue, [letter(job_id, reason=DeathReason.KILLED)], by="eve")
     dead = DeadJob.objects.get()
     assert (dead.reason, dead.killed_by, dead.errors[-1]["by"]) == ("killed", by, by)
 

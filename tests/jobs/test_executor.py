@@ -21,7 +21,7 @@ from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
 from django_pgqueue.models import Job, SucceededJob
 from django_pgqueue.records import Fate
 from django_pgqueue.signals import attempt_ended, attempt_started
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from django_pgqueue.testing import override_pgqueue
 from tests.app.models import Mark
 from tests.support.claimed import claim_one, job, outcome_of, raising
@@ -198,7 +198,7 @@ def test_job_that_was_killed_before_it_began_never_runs():
         current = CurrentJob(given)
         current.is_kill_requested = True
         outcome = outcome_of(func, given, current)
-        assert (outcome.reason, outcome.error["error"]) == (Reason.KILLED, f"{JobKilled.__module__}.JobKilled")
+        assert (outcome.reason, outcome.error["error"]) == (DeathReason.KILLED, f"{JobKilled.__module__}.JobKilled")
     assert ran == []
 
 

@@ -13,7 +13,7 @@ from django_pgqueue.exceptions import JobTimeout
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.failure import error_entry, unknown_task
 from django_pgqueue.records import Fate
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from tests.support.claimed import job, outcome_of, raising
 
 
@@ -29,21 +29,25 @@ def test_failure_is_retried_after_the_backoff_with_jitter():
 def test_last_attempt_buries(attempt, fate):
     outcome = outcome_of(raising(ValueError()), job(attempt=attempt))
     assert outcome.fate is fate
-    assert outcome.reason is (Reason.EXHAUSTED if fate is Fate.DIED else None)
+    assert outcome.reason is (DeathReason.EXHAUSTED if fate is Fate.DIED else None)
 
 
 def test_discard_buries_at_once():
     outcome = outcome_of(raising(Discard("no such order")))
-    assert (outcome.fate, outcome.reason, outcome.error["message"]) == (Fate.DIED, Reason.DISCARDED, "no such order")
+    assert (outcome.fate, outcome.reason, outcome.error["message"]) == (
+        Fate.DIED,
+        DeathReason.DISCARDED,
+        "no such order",
+    )
 
 
 @pytest.mark.parametrize(
     ("given", "error", "reason"),
     [
-        (LookupError, KeyError("x"), Reason.DISCARDED),
-        ((ZeroDivisionError, LookupError), KeyError("x"), Reason.DISCARDED),
-        (["django.core.exceptions.ObjectDoesNotExist"], app.Mark.DoesNotExist("gone"), Reason.DISCARDED),
-        ("tests.app.models.Mark.DoesNotExist", app.Mark.DoesNotExist("gone"), Reason.DISCARDED),
+        (LookupError, KeyError("x"), DeathReason.DISCARDED),
+        ((ZeroDivisionError, LookupError), KeyError("x"), DeathReason.DISCARDED),
+        (["django.core.exceptions.ObjectDoesNotExist"], app.Mark.DoesNotExist("gone"), DeathReason.DISCARDED),
+        ("tests.app.models.Mark.DoesNotExist", app.Mark.DoesNotExist("gone"), DeathReason.DISCARDED),
         (LookupError, ValueError("x"), None),
         ((), ValueError("x"), None),
     ],
@@ -108,7 +112,7 @@ def test_job_dies_that_snoozes_more_often_than_it_may(before, fate):
     assert outcome.fate is fate
     if fate is Fate.DIED:
         told = f"It has snoozed {before} times, and max_snoozes is 3: the shop is closed"
-        assert (outcome.reason, outcome.error["message"]) == (Reason.EXHAUSTED, told)
+        assert (outcome.reason, outcome.error["message"]) == (DeathReason.EXHAUSTED, told)
         assert outcome.error["error"] == "django_pgqueue.exceptions.Snooze"
 
 
@@ -125,7 +129,7 @@ def test_retry_counts_and_comes_back_after_its_own_delay_exactly(delay):
 
 def test_retry_on_the_last_attempt_buries():
     outcome = outcome_of(raising(Retry(5)), job(attempt=3))
-    assert (outcome.fate, outcome.reason) == (Fate.DIED, Reason.EXHAUSTED)
+    assert (outcome.fate, outcome.reason) == (Fate.DIED, DeathReason.EXHAUSTED)
 
 
 def test_retry_without_a_delay_takes_the_backoff_of_the_task():
@@ -174,7 +178,7 @@ def test_whatever_a_job_raises_after_it_was_to_stop_it_was_killed(error):
         raise error
 
     outcome = outcome_of(func)
-    assert (outcome.fate, outcome.reason) == (Fate.DIED, Reason.KILLED)
+    assert (outcome.fate, outcome.reason) == (Fate.DIED, DeathReason.KILLED)
     name = "django_pgqueue.exceptions.JobKilled" if isinstance(error, asyncio.CancelledError) else None
     assert outcome.error["error"] == name or isinstance(error, Exception)
 
@@ -185,7 +189,7 @@ def test_cancelled_coroutine_was_killed_only_if_that_was_asked():
         raise asyncio.CancelledError
 
     assert outcome_of(cancelled, job("[false]")).fate is Fate.RETRIED
-    assert outcome_of(cancelled, job("[true]")).reason is Reason.KILLED
+    assert outcome_of(cancelled, job("[true]")).reason is DeathReason.KILLED
 
 
 @pytest.mark.parametrize("error", [JobTimeout(), asyncio.CancelledError(), ValueError("no")], ids=repr)
@@ -201,7 +205,7 @@ def test_failure_after_the_time_limit_names_it_and_what_the_task_made_of_it(erro
     )
     assert outcome.error["message"] == "It was interrupted after its time limit of 7 s."
     assert type(error).__name__ in outcome.error["traceback"]
-    assert outcome_of(func, job(timeout_seconds=7, attempt=3)).reason is Reason.EXHAUSTED
+    assert outcome_of(func, job(timeout_seconds=7, attempt=3)).reason is DeathReason.EXHAUSTED
 
 
 @pytest.mark.parametrize(
@@ -250,7 +254,7 @@ def test_control_exception_without_its_init_is_survived():
 
 def test_unknown_task_that_was_killed_dies():
     outcome = unknown_task(job(task="gone", timeout_seconds=-1))
-    assert (outcome.fate, outcome.reason) == (Fate.DIED, Reason.KILLED)
+    assert (outcome.fate, outcome.reason) == (Fate.DIED, DeathReason.KILLED)
 
 
 def test_unknown_task_that_has_run_before_waits_for_its_code():
@@ -263,4 +267,4 @@ def test_unknown_task_is_put_back_and_buried_after_a_day(caplog):
     assert "Unknown task gone: job 1 will be retried in 30 s. Does this worker run the same code" in caplog.text
     assert "Workers load the tasks.py of the apps in INSTALLED_APPS" in caplog.text
     late = unknown_task(job(task="gone", is_old=True))
-    assert (late.fate, late.reason) == (Fate.DIED, Reason.UNKNOWN_TASK)
+    assert (late.fate, late.reason) == (Fate.DIED, DeathReason.UNKNOWN_TASK)

@@ -28,7 +28,7 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.handle import MANY, no_collection
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.records import Fate
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from tests.support.results import end, ways
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -61,7 +61,7 @@ def test_job_that_has_not_ended_has_no_result_yet(queue):
 def test_job_that_is_dead_tells_why_and_no_secrets(queue):
     handle = app.log_in.enqueue("me", "hunter22")
     error = {"error": "ValueError", "message": "hunter22 is wrong", "traceback": "hunter22"}
-    end(queue, Fate.DIED, reason=Reason.EXHAUSTED, error=error)
+    end(queue, Fate.DIED, reason=DeathReason.EXHAUSTED, error=error)
     for way in ways(handle):
         with pytest.raises(JobFailed, match=r"is dead, exhausted after attempt 1: ValueError: .* is wrong") as told:
             way()
@@ -72,13 +72,13 @@ def test_job_that_is_dead_tells_why_and_no_secrets(queue):
 @pytest.mark.parametrize(
     ("reason", "kind"),
     [
-        (Reason.EXHAUSTED, JobFailed),
-        (Reason.DISCARDED, JobFailed),
-        (Reason.KILLED, JobWasKilled),
-        (Reason.EXPIRED, JobExpired),
-        (Reason.LOST, JobLost),
-        (Reason.SUPERSEDED, JobSuperseded),
-        (Reason.UNKNOWN_TASK, JobDied),
+        (DeathReason.EXHAUSTED, JobFailed),
+        (DeathReason.DISCARDED, JobFailed),
+        (DeathReason.KILLED, JobWasKilled),
+        (DeathReason.EXPIRED, JobExpired),
+        (DeathReason.LOST, JobLost),
+        (DeathReason.SUPERSEDED, JobSuperseded),
+        (DeathReason.UNKNOWN_TASK, JobDied),
     ],
 )
 def test_error_of_a_dead_job_is_of_the_kind_of_its_death(queue, reason, kind):
@@ -153,7 +153,7 @@ def said_too_late(way) -> str:
 def test_status_is_told_alone(queue):
     handle = app.noop.enqueue()
     assert (handle.status(), async_to_sync(handle.astatus)()) == ("queued", "queued")
-    end(queue, Fate.DIED, reason=Reason.EXHAUSTED, error={})
+    end(queue, Fate.DIED, reason=DeathReason.EXHAUSTED, error={})
     assert handle.status() == "dead"
 
 

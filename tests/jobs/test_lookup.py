@@ -14,7 +14,7 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.lookup import find
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import Fate, Outcome
-from django_pgqueue.states import JobStatus, Reason
+from django_pgqueue.states import DeathReason, JobStatus
 from tests.support.many import enqueued_ids
 
 
@@ -58,7 +58,7 @@ def test_finished_job_has_its_result(queue, result):
 
 def test_dead_job_has_its_reason_and_history(queue):
     app.noop.enqueue()
-    job = end(queue, Fate.DIED, reason=Reason.DISCARDED, error={"error": "Discard", "message": "no such order"})
+    job = end(queue, Fate.DIED, reason=DeathReason.DISCARDED, error={"error": "Discard", "message": "no such order"})
     state, row = find(CallerConnection(), job.id), DeadJob.objects.get()
     assert (state.status, state.reason, state.ended_at) == ("dead", "discarded", row.died_at)
     assert [error["message"] for error in state.errors] == ["no such order"]
@@ -129,6 +129,6 @@ def test_status_and_reason_are_words_of_the_code_and_those_of_newer_code_texts(q
     assert handle.status() is JobStatus.QUEUED
     handle.kill()
     state = handle.state()
-    assert (state.status, state.reason) == (JobStatus.DEAD, Reason.KILLED)
-    assert type(state.reason) is Reason
+    assert (state.status, state.reason) == (JobStatus.DEAD, DeathReason.KILLED)
+    assert type(state.reason) is DeathReason
     assert find(Newer(), handle.id).status == "frozen"

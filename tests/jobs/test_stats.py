@@ -35,7 +35,7 @@ from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.maintenance.reaper import settle_dead_process
 from django_pgqueue.models import Job, Stat
 from django_pgqueue.records import EndCounts, Fate, Outcome
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from django_pgqueue.worker.heartbeat import HeartbeatMonitor
 from django_pgqueue.worker.maintenance import MaintenanceRunner
 from tests.support.consumers import cycle
@@ -223,9 +223,9 @@ def test_name_that_no_index_has_room_for_takes_no_other_counts_along(tally):
         ({"fate": Fate.RECORDED}, {"succeeded": 1}),
         ({"fate": Fate.RETRIED}, {"failed": 1, "retried": 1}),
         ({"fate": Fate.DIED}, {"failed": 1, "died": 1}),
-        ({"fate": Fate.DIED, "reason": Reason.DISCARDED}, {"failed": 1, "died": 1}),
-        ({"fate": Fate.DIED, "reason": Reason.KILLED}, {"died": 1}),
-        ({"fate": Fate.DIED, "reason": Reason.EXPIRED}, {"died": 1}),
+        ({"fate": Fate.DIED, "reason": DeathReason.DISCARDED}, {"failed": 1, "died": 1}),
+        ({"fate": Fate.DIED, "reason": DeathReason.KILLED}, {"died": 1}),
+        ({"fate": Fate.DIED, "reason": DeathReason.EXPIRED}, {"died": 1}),
         ({"fate": Fate.RELEASED}, {}),
     ],
 )

@@ -27,7 +27,7 @@ from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.unique_keys import prune_reserved, reacquire_keys
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import Fate, Outcome
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from tests.app.models import Mark
 from tests.support.keyed import keyed
 from tests.support.many import enqueued_ids
@@ -560,7 +560,7 @@ def end_all(queue, sql) -> None:
     for job in claimed(queue):
         assert job.id not in set(DeadJob.objects.values_list("id", flat=True))
         fate = Fate.DIED if job.timeout_seconds < 0 else Fate.SUCCEEDED
-        ack.write(queue, [Outcome(job, fate, result="1", reason=Reason.KILLED, error={"error": "killed"})])
+        ack.write(queue, [Outcome(job, fate, result="1", reason=DeathReason.KILLED, error={"error": "killed"})])
 
 
 @pytest.mark.parametrize("scope", ["end", "start"])
@@ -662,7 +662,7 @@ def test_job_that_is_claimed_to_die_while_a_call_waits_for_it_is_not_locked(queu
             eventually(lambda: sql(WAITING) == [(1,)])
             [job] = claim.send(queue, "default", limit=1, worker_id=1).jobs()
         eventually(lambda: got)
-        ack.write(queue, [Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error=expired_entry())])
+        ack.write(queue, [Outcome(job, Fate.DIED, reason=DeathReason.EXPIRED, error=expired_entry())])
     assert DeadJob.objects.get().id == first
     assert got == [Job.objects.get().id]
 
@@ -806,7 +806,7 @@ def test_reserved_gives_its_slot_back(queue, sql):
 def test_job_that_dies_leaves_no_reserved(queue):
     enqueue(unique=Unique(hold=HOUR))
     [job] = claimed(queue)
-    ack.write(queue, [Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error={"error": "x"})])
+    ack.write(queue, [Outcome(job, Fate.DIED, reason=DeathReason.DISCARDED, error={"error": "x"})])
     assert enqueue(unique=Unique(hold=HOUR)).created
 
 

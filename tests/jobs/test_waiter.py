@@ -22,7 +22,7 @@ from django_pgqueue.jobs import waiter as watch
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from tests.support.many import enqueued_ids
 from tests.support.results import SESSIONS, end
 from tests.support.waiting import PATIENCE_SECONDS, eventually
@@ -86,7 +86,7 @@ def test_death_is_announced_to_callers_that_wait(queue, settings, pool):
     settings.PGQUEUE = NEVER
     waiter = pool.submit(wait, app.noop.enqueue())
     eventually(are_noted)
-    end(queue, Fate.DIED, reason=Reason.DISCARDED, error={"error": "Discard", "message": "no such order"})
+    end(queue, Fate.DIED, reason=DeathReason.DISCARDED, error={"error": "Discard", "message": "no such order"})
     with pytest.raises(JobFailed, match="discarded after attempt 1: Discard: no such order"):
         waiter.result(PATIENCE_SECONDS)
 

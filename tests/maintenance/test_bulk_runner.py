@@ -30,7 +30,7 @@ from django_pgqueue.maintenance.bulk_runner import carry_on
 from django_pgqueue.maintenance.pending_work import pending_work
 from django_pgqueue.models import BulkAction, DeadJob, Job, SucceededJob
 from django_pgqueue.signals import job_retried
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from tests.support.bulk_actions import bury, ended, work
 from tests.support.many import enqueued_ids
 from tests.support.waiting import beside, eventually, until_gone
@@ -215,7 +215,7 @@ def test_job_that_was_retried_and_died_again_is_not_retried_again(queue):
         if carry_on(queue, limit=10).bulk_action_id is None:
             break
         again = list(Job.objects.values_list("pk", flat=True))
-        dead_letter(queue, [DeadLetter(job_id, 0, Reason.EXHAUSTED, {"error": "Again"}) for job_id in again])
+        dead_letter(queue, [DeadLetter(job_id, 0, DeathReason.EXHAUSTED, {"error": "Again"}) for job_id in again])
     assert ended(bulk_action_id).done == 30
     assert sorted(DeadJob.objects.values_list("pk", flat=True)) == ids
 
@@ -224,7 +224,7 @@ def test_what_came_after_the_bulk_action_was_asked_for_is_left_out(queue):
     alive = enqueued_ids(app.noop, [()] * 5)  # their ids are lower than those of the dead
     dead = bury(queue, 5)
     begin(PURGE, Filter(), by="ann")
-    dead_letter(queue, [DeadLetter(job_id, 0, Reason.EXHAUSTED, {"error": "Late"}) for job_id in alive])
+    dead_letter(queue, [DeadLetter(job_id, 0, DeathReason.EXHAUSTED, {"error": "Late"}) for job_id in alive])
     bury(queue, 5)
     work(queue)
     left = sorted(DeadJob.objects.values_list("pk", flat=True))

@@ -12,7 +12,7 @@ from django_pgqueue.maintenance import reaper
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.unique_keys import MOST_LOCKED, prune_reserved, reacquire_keys
 from django_pgqueue.models import DeadJob, Job, SucceededJob
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from tests.support.unique import HOUR, claimed, enqueue, fail, succeed
 
 
@@ -49,7 +49,7 @@ def came_back(queue, how: str, job) -> None:
         case "reap":
             assert reaper.settle(queue, worker_leases(queue, [1])).returned == 1
         case "staff retry":
-            dead_letter(queue, [DeadLetter(job.id, job.lease_token, Reason.EXHAUSTED, {"error": "x"})])
+            dead_letter(queue, [DeadLetter(job.id, job.lease_token, DeathReason.EXHAUSTED, {"error": "x"})])
             retry([job.id], by="eve")
 
 

@@ -9,7 +9,7 @@ from django_pgqueue.jobs.bulk_actions import begin, stop
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import BulkAction, DeadJob, Job, SucceededJob
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from tests.app.models import Mark
 from tests.support.many import enqueued_ids
 from tests.support.waiting import eventually
@@ -21,7 +21,7 @@ ASIDE = ("--queue", "aside", "--concurrency", "1")  # so that what is retried st
 
 def bury(queue, number: int) -> list[int]:
     ids = enqueued_ids(app.record, [("x",)] * number)
-    dead_letter(queue, [DeadLetter(job_id, 0, Reason.EXHAUSTED, {"error": "ValueError"}) for job_id in ids])
+    dead_letter(queue, [DeadLetter(job_id, 0, DeathReason.EXHAUSTED, {"error": "ValueError"}) for job_id in ids])
     return ids
 
 

@@ -14,7 +14,7 @@ from django_pgqueue.models import Job, Schedule
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.schedules.enqueuer import FireResult, fire_due
 from django_pgqueue.schedules.manage import LastJob, last_jobs
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from tests.support.schedules import HOUR, SECOND, START, make
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -84,7 +84,7 @@ def test_last_job_is_told_wherever_it_is(queue, sql):
     ack.write(
         queue,
         [
-            Outcome(found[dead], Fate.DIED, reason=Reason.DISCARDED, error={}),
+            Outcome(found[dead], Fate.DIED, reason=DeathReason.DISCARDED, error={}),
             Outcome(found[succeeded], Fate.SUCCEEDED),
             Outcome(found[queued], Fate.RELEASED),
         ],

@@ -4,14 +4,14 @@ import tests.app.tasks as app
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.maintenance.bulk_runner import carry_on
 from django_pgqueue.models import BulkAction
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from tests.support.many import enqueued_ids
 
 
 def bury(database, number: int, /, **options) -> list[int]:
     """Make dead jobs."""
     ids = enqueued_ids(app.noop.using(**options), [()] * number)
-    dead_letter(database, [DeadLetter(job_id, 0, Reason.EXHAUSTED, {"error": "ValueError"}) for job_id in ids])
+    dead_letter(database, [DeadLetter(job_id, 0, DeathReason.EXHAUSTED, {"error": "ValueError"}) for job_id in ids])
     return ids
 
 

@@ -16,7 +16,7 @@ from django_pgqueue.jobs.leases import release
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import Fate
 from django_pgqueue.signals import job_died
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from django_pgqueue.worker import consumer as consumer_module
 from django_pgqueue.worker.consumer import Consumer, Prefetch
 from django_pgqueue.worker.shared_state import SharedState, now
@@ -428,7 +428,7 @@ def test_death_is_told_once_it_is_written_by_a_thread_for_that(consumer, told_of
         sql("UPDATE pgqueue_jobs SET expires_at = now() - interval '1 second'")
     cycle(consumer)
     if reason == "discarded":
-        consumer.slots.finish(Fate.DIED, reason=Reason.DISCARDED)
+        consumer.slots.finish(Fate.DIED, reason=DeathReason.DISCARDED)
     cycle(consumer)
     assert consumer._receivers.close(PATIENCE_SECONDS)
     assert told_of_deaths == [(job_id, reason, int(reason == "discarded"), "pgqueue-signals", True)]
@@ -438,7 +438,7 @@ def test_death_whose_lease_is_gone_is_not_told(consumer, told_of_deaths, sql):
     app.noop.enqueue()
     cycle(consumer)
     sql("UPDATE pgqueue_jobs SET lease_token = 4711")
-    consumer.slots.finish(Fate.DIED, reason=Reason.DISCARDED)
+    consumer.slots.finish(Fate.DIED, reason=DeathReason.DISCARDED)
     cycle(consumer)
     assert consumer._receivers.close(PATIENCE_SECONDS)
     assert (told_of_deaths, consumer._in_flight.held()) == ([], 0)
@@ -461,7 +461,7 @@ def test_receiver_that_does_not_return_keeps_the_consumer_from_nothing(consumer,
     job_died.connect(lambda **_: go_on.wait(PATIENCE_SECONDS), weak=False)
     app.noop.enqueue_many([()] * 2)
     cycle(consumer)
-    consumer.slots.finish(Fate.DIED, reason=Reason.DISCARDED)
+    consumer.slots.finish(Fate.DIED, reason=DeathReason.DISCARDED)
     cycle(consumer)
     consumer.slots.finish()
     cycle(consumer)

@@ -11,7 +11,7 @@ from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, SucceededJob
 from django_pgqueue.records import Fate, Outcome
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from tests.support.consumers import cycle
 from tests.support.many import enqueued_ids
 from tests.support.waiting import eventually, until_gone
@@ -148,7 +148,7 @@ def test_outcome_in_doubt_is_stale_when_another_worker_has_run_the_job(consumer,
     app.noop.enqueue_many([()])
     cycle(consumer)
     session = consumer.database.autocommit().info.backend_pid
-    consumer.slots.finish(fate, reason=Reason.EXHAUSTED, error={"kind": "failed", "error": "x"})
+    consumer.slots.finish(fate, reason=DeathReason.EXHAUSTED, error={"kind": "failed", "error": "x"})
     cycle(consumer)
     until_gone(queue, session)
     assert (consumer._backoff.failures, len(consumer._backoff.in_doubt)) == (1, 1)
@@ -173,7 +173,7 @@ def test_outcome_of_each_kind_that_was_committed_without_an_answer_is_not_stale(
         raise OperationalError("server closed the connection unexpectedly")
 
     monkeypatch.setattr(ack, "receipt", lose_the_answer)
-    consumer.slots.finish(fate, reason=Reason.EXHAUSTED, error={"kind": "failed", "error": "x"}, delay_seconds=60)
+    consumer.slots.finish(fate, reason=DeathReason.EXHAUSTED, error={"kind": "failed", "error": "x"}, delay_seconds=60)
     cycle(consumer)
     assert len(consumer._backoff.in_doubt) == 1
     consumer._backoff._retry_at = 0.0

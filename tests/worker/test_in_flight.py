@@ -8,7 +8,7 @@ from django.db import transaction
 import tests.app.tasks as app
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import Fate
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from django_pgqueue.worker.shared_state import CAPACITY
 from tests.support.consumers import cycle
 from tests.support.many import enqueued_ids
@@ -68,7 +68,7 @@ def test_outcome_that_cannot_even_be_buried_is_left_to_its_lease(consumer, sql):
         "VALUES (%s, now(), now(), 'lost', 'q', 't')",
         job_id,
     )
-    consumer.slots.finish(fate=Fate.DIED, reason=Reason.EXHAUSTED, error={"kind": "failed", "error": "x"})
+    consumer.slots.finish(fate=Fate.DIED, reason=DeathReason.EXHAUSTED, error={"kind": "failed", "error": "x"})
     for _ in range(3):
         cycle(consumer)
     assert Job.objects.get(pk=job_id).status == "running"

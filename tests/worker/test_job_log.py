@@ -7,7 +7,7 @@ import pytest
 import tests.app.tasks as app
 from django_pgqueue.log_lines import FAILURES, FIELDS, this_worker
 from django_pgqueue.records import Fate, Outcome
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from django_pgqueue.worker import job_log
 from tests.support.claimed import job
 from tests.support.log_records import attempt, fields_of
@@ -61,8 +61,8 @@ def test_each_attempt_has_one_line_with_fields(queue, caplog):
     [
         (Outcome(job(), Fate.SUCCEEDED), {1}, ("WARNING", "django_pgqueue.jobs", "Stale result dropped")),
         (Outcome(job(), Fate.RECORDED), (), ("INFO", "django_pgqueue.jobs", "Done")),
-        (Outcome(job(), Fate.DIED, reason=Reason.UNKNOWN_TASK), (), ("ERROR", "django_pgqueue.jobs", "Dead")),
-        (Outcome(job(), Fate.DIED, reason=Reason.DISCARDED), (), ("ERROR", FAILURES, "Dead")),
+        (Outcome(job(), Fate.DIED, reason=DeathReason.UNKNOWN_TASK), (), ("ERROR", "django_pgqueue.jobs", "Dead")),
+        (Outcome(job(), Fate.DIED, reason=DeathReason.DISCARDED), (), ("ERROR", FAILURES, "Dead")),
     ],
     ids=["stale", "recorded", "unknown task", "discarded"],
 )

@@ -13,7 +13,7 @@ from django_pgqueue.jobs.executor import run
 from django_pgqueue.jobs.interrupts import ThreadInterrupts
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import Fate
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from django_pgqueue.worker import progress
 from tests.support.consumers import cycle
 
@@ -60,7 +60,7 @@ def test_first_progress_is_written_at_once_and_the_latest_after_a_pause(consumer
     [
         ({"fate": Fate.SUCCEEDED}, SucceededJob),
         ({"fate": Fate.REPEATED}, SucceededJob),
-        ({"fate": Fate.DIED, "reason": Reason.EXHAUSTED, "error": {"error": "x"}}, DeadJob),
+        ({"fate": Fate.DIED, "reason": DeathReason.EXHAUSTED, "error": {"error": "x"}}, DeadJob),
         ({"fate": Fate.RETRIED, "error": {"error": "x"}}, Job),
     ],
     ids=["succeeded", "repeated", "died", "retried"],

@@ -15,7 +15,7 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.signals import attempt_ended, attempt_started
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from django_pgqueue.worker import consumer as consumer_module
 from django_pgqueue.worker import slots as slots_module
 from django_pgqueue.worker.consumer import Consumer
@@ -89,7 +89,7 @@ def test_kill_that_comes_before_user_code_is_not_lost(slots, give, monkeypatch):
     slots.kill(job.run_id)
     checked.set()
     outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
-    assert (outcome.fate, outcome.reason) == (Fate.DIED, Reason.KILLED)
+    assert (outcome.fate, outcome.reason) == (Fate.DIED, DeathReason.KILLED)
 
 
 def test_lane_asks_its_thread_only_once_whether_it_is_tidy(slots, give, monkeypatch):

@@ -13,7 +13,7 @@ from django_pgqueue.jobs import kill
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate
-from django_pgqueue.states import Reason
+from django_pgqueue.states import DeathReason
 from tests.app.models import Mark
 from tests.support.claimed import job as job_of
 from tests.support.waiting import PATIENCE_SECONDS, eventually
@@ -64,7 +64,7 @@ def test_killed_job_has_a_moment_to_see_it_for_itself(slots, give):
     eventually(lambda: Mark.objects.filter(label="start").exists())
     slots.kill(job.run_id)
     outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
-    assert (outcome.reason, outcome.error["message"]) == (Reason.KILLED, "cancelled")
+    assert (outcome.reason, outcome.error["message"]) == (DeathReason.KILLED, "cancelled")
 
 
 def test_job_that_is_killed_before_a_slot_begins_it_never_runs(slots, give):
@@ -76,7 +76,7 @@ def test_job_that_is_killed_before_a_slot_begins_it_never_runs(slots, give):
     slots.kill(second.run_id)
     outcomes = [slots.outbox.get(timeout=PATIENCE_SECONDS)[1] for _ in range(3)]
     assert {(outcome.job, outcome.reason) for outcome in outcomes} == {
-        (job, Reason.KILLED) for job in (first, second, third)
+        (job, DeathReason.KILLED) for job in (first, second, third)
     }
     assert not Mark.objects.filter(label="third").exists()
 
@@ -91,7 +91,7 @@ def test_job_that_fails_while_it_is_being_killed_is_claimed_to_die(queue, slots,
     assert job.was_killed
     slots.accept(0, job)
     outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
-    assert (outcome.fate, outcome.reason, Mark.objects.count()) == (Fate.DIED, Reason.KILLED, 0)
+    assert (outcome.fate, outcome.reason, Mark.objects.count()) == (Fate.DIED, DeathReason.KILLED, 0)
 
 
 def test_jobs_over_their_time_by_a_hair_hit_no_other_job(slots):

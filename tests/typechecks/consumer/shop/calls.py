@@ -19,7 +19,7 @@ from django_pgqueue import (
 )
 from django_pgqueue.exceptions import JobDied, JobExpired, JobWasKilled, PgQueueError
 from django_pgqueue.jobs import JobState, Killed, RetryResult
-from django_pgqueue.states import JobStatus, Reason
+from django_pgqueue.states import DeathReason, JobStatus
 from shop.tasks import pack, tally, write
 
 
@@ -98,7 +98,7 @@ def look(job_id: int) -> None:
         pass
     assert_type(handle.status(), JobStatus)
     if handle.status() == JobStatus.DEAD:
-        assert_type(handle.state().reason, Reason | None)
+        assert_type(handle.state().reason, DeathReason | None)
     assert_type(handle.kill(by="ann"), bool)
     assert_type(handle.retry(), bool)
     handle.wait(5)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
