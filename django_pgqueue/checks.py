@@ -21,9 +21,10 @@ from django.utils.module_loading import import_string
 from django_pgqueue import backport, registry
 from django_pgqueue.conf import DEFAULTS, SETTINGS, Setting, conf
 from django_pgqueue.db.connections import CallerConnection
-from django_pgqueue.exceptions import InvalidArguments, InvalidLimit
+from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidLimit, InvalidOption
 from django_pgqueue.flow.declared_queues import DeclaredQueue, undeclared
 from django_pgqueue.maintenance.vacuum import Privileges, privileges
+from django_pgqueue.options import options_of
 from django_pgqueue.schedules.periodic import declared, left_out
 from django_pgqueue.schedules.sync import definition_of
 
@@ -73,6 +74,8 @@ def check_schedules(**_: Any) -> Iterator[CheckMessage]:
 def check_queues(**_: Any) -> Iterator[CheckMessage]:
     """Find tasks and schedules with a queue that PGQUEUE['QUEUES'] does not declare, where it declares any."""
     if not _settings_are_readable() or not isinstance(conf.queues, Mapping):
+        return
+    if any(_wrong_defaults(conf.task_defaults)):  # so that no task can say its queue
         return
     users = [(registry.get(name).options.queue, f"The task {name}") for name in registry.known()]
     users += [
@@ -258,6 +261,7 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
     yield from _wrong_expressions(values["SENSITIVE_PARAMETERS"])
     yield from _wrong_around(values["AROUND"])
     yield from _wrong_queues(values["QUEUES"])
+    yield from _wrong_defaults(values["TASK_DEFAULTS"])
     try:
         if isinstance(values["JSON_ENCODER"], str):
             import_string(values["JSON_ENCODER"])
@@ -329,6 +333,18 @@ def _wrong_queues(value: Any) -> Iterator[CheckMessage]:
             DeclaredQueue.of(name, options)
         except InvalidLimit as error:
             yield Error(f"PGQUEUE['QUEUES'] has {name!r}: {error}", hint=hint, id="pgqueue.E002")
+
+
+def _wrong_defaults(value: Any) -> Iterator[CheckMessage]:
+    hint = "Use a dict such as {'timeout': 300, 'max_attempts': 5}."
+    if not isinstance(value, Mapping):
+        yield Error(f"PGQUEUE['TASK_DEFAULTS'] is {value!r}.", hint=hint, id="pgqueue.E002")
+        return
+    for name, given in value.items():
+        try:
+            options_of({}, {name: given})
+        except (ConfigurationError, InvalidOption) as error:
+            yield Error(f"PGQUEUE['TASK_DEFAULTS'] has {name!r}: {error}", hint=hint, id="pgqueue.E002")
 
 
 def _wrong_database(values: dict[str, Any]) -> Iterator[CheckMessage]:

@@ -86,6 +86,23 @@ class QueueSettings(TypedDict, total=False):
     start_within: float | dt.timedelta | None  # seconds above 0 within which its jobs are to start
 
 
+class TaskDefaults(TypedDict, total=False):
+    """``PGQUEUE["TASK_DEFAULTS"]``; options as ``@task`` takes them."""
+
+    queue: str
+    priority: int
+    max_attempts: int
+    timeout: float | dt.timedelta | None
+    lease: float | dt.timedelta | None
+    keep_result: bool
+    keep_for: float | dt.timedelta | None
+    expires: float | dt.timedelta | None
+
+
+OF_DEFAULTS: Final = TaskDefaults.__optional_keys__
+NO_DEFAULTS: Final[Mapping[str, Any]] = {}
+
+
 class PgQueueSettings(TypedDict, total=False):
     """``PGQUEUE``, for editors and type checkers: ``PGQUEUE: PgQueueSettings = {…}`` in the settings module."""
 
@@ -93,7 +110,7 @@ class PgQueueSettings(TypedDict, total=False):
     MAINTENANCE_DATABASE: str | None
     LISTEN_DATABASE: str | None
     LEASE_SECONDS: int
-    MAX_ATTEMPTS: int
+    TASK_DEFAULTS: TaskDefaults
     QUEUES: Mapping[str, QueueSettings]
     MAX_PAYLOAD_BYTES: int
     JSON_ENCODER: str | type[json.JSONEncoder] | None
@@ -132,8 +149,8 @@ class Settings:
     lease_seconds = Setting(int, 30, bounds=(3, 86400))
     """Seconds for which a silent worker keeps its jobs. Heartbeats are sent three times as often."""
 
-    max_attempts = Setting(int, 10, bounds=(1, 32767))
-    """Attempts of a job whose task does not say."""
+    task_defaults: Setting[Mapping[str, Any]] = Setting(_as_given, NO_DEFAULTS)
+    """Options of the jobs of all tasks that do not say otherwise. Default: those of ``@task``."""
 
     queues: Setting[Mapping[str, QueueSettings]] = Setting(_as_given, {})
     """Queues that there are, with their limits. Default: a queue is there once it is named, and has none."""

@@ -11,8 +11,8 @@ from typing import Any, TypedDict
 from django.conf import settings
 from django.utils import timezone
 
-from django_pgqueue.conf import conf
-from django_pgqueue.exceptions import InvalidOption, delay_seconds
+from django_pgqueue.conf import OF_DEFAULTS, conf
+from django_pgqueue.exceptions import ConfigurationError, InvalidOption, delay_seconds
 from django_pgqueue.keys import Conflict, FairOption, Limit, LimitOption, Unique, UniqueOption, fair_by
 from django_pgqueue.retry_policy import DEFAULT_RULE, Backoff, BackoffRule, DiscardOn, Discards
 from django_pgqueue.states import (
@@ -48,6 +48,8 @@ MEANT = {  # options of other task queues
     "ttl": "use expires",
 }
 
+DEFAULT_ATTEMPTS = 10  # as of jobs that plain SQL inserts
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -56,7 +58,7 @@ class Options:
     Args:
         queue: the named lane, 1 to 128 characters. Default: ``"default"``.
         priority: -100 to 100; larger runs sooner. Default: 0.
-        max_attempts: 1 to 32767; the bound on attempts. None: ``PGQUEUE["MAX_ATTEMPTS"]``.
+        max_attempts: 1 to 32767; the bound on attempts. None: that of ``PGQUEUE["TASK_DEFAULTS"]``, else 10.
         timeout: seconds above 0, or a timedelta, of a year at most, that one attempt may take. None: no limit.
         lease: seconds above 0, or a timedelta, of a year at most, for which a silent worker keeps the job. None:
             ``PGQUEUE["LEASE_SECONDS"]``.
@@ -155,7 +157,7 @@ class Options:
 
     @property
     def attempts_allowed(self) -> int:
-        return self.max_attempts or conf.max_attempts
+        return self.max_attempts or DEFAULT_ATTEMPTS
 
     @property
     def timeout_seconds(self) -> int:
@@ -200,18 +202,39 @@ class Options:
     def delay_seconds(self) -> float:
         return 0.0 if self.delay is None else float(seconds_of(self.delay))
 
-    def changed(self, options: Mapping[str, Any]) -> "Options":
-        """Return them with others in place of some: a new ``run_at`` replaces a ``delay``, and the other way round."""
-        if options.get("run_at") is not None:
-            options = {"delay": None, **options}
-        elif options.get("delay") is not None:
-            options = {"run_at": None, **options}
-        return dataclasses.replace(self, **options)
-
 
 UNIQUE, LIMIT = Unique(), Limit()  # of a key that a call gives, where the task says nothing
 
 OF_JOBS = frozenset(option.name for option in dataclasses.fields(Options))
+
+
+def changed(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with others in place of some: a new ``run_at`` replaces a ``delay``, and the other way round."""
+    if options.get("run_at") is not None:
+        options = {"delay": None, **options}
+    elif options.get("delay") is not None:
+        options = {"run_at": None, **options}
+    return {**given, **options}
+
+
+def options_of(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Options:
+    """Return the options given to a task, with ``PGQUEUE["TASK_DEFAULTS"]`` for the others.
+
+    Raises:
+        InvalidOption: one is out of range or of the wrong type, or the two cannot go together.
+        ConfigurationError: ``defaults`` has one that cannot be the default of all tasks.
+    """
+    if not defaults:
+        return Options(**given)
+    if unknown := sorted(map(str, set(defaults) - OF_DEFAULTS)):
+        raise ConfigurationError(
+            f"PGQUEUE['TASK_DEFAULTS'] cannot have {', '.join(unknown)}. Options in it are: "
+            f"{', '.join(sorted(OF_DEFAULTS))}."
+        )
+    merged = {**defaults, **given}
+    if given.get("max_attempts", DEFAULT_ATTEMPTS) is None and "max_attempts" in defaults:
+        merged["max_attempts"] = defaults["max_attempts"]
+    return Options(**merged)
 
 
 class SharedOptions(TypedDict, total=False):

@@ -3,7 +3,6 @@
 Only registered tasks can run. A name that comes out of the database is looked up here and never imported.
 """
 
-import dataclasses
 import difflib
 import inspect
 import logging
@@ -15,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 from django.apps import apps
 
 from django_pgqueue import keys
-from django_pgqueue.conf import conf
+from django_pgqueue.conf import NO_DEFAULTS, conf
 from django_pgqueue.exceptions import ConfigurationError, TaskDoesNotExist
 from django_pgqueue.keys import Keys, KeysBy, Limit, Unique
-from django_pgqueue.options import CallOptions, Options, TaskRules, check_known
+from django_pgqueue.options import CallOptions, Options, TaskRules, changed, check_known, options_of
 from django_pgqueue.states import LONGEST_NAME
 
 if TYPE_CHECKING:
@@ -74,14 +73,13 @@ class TaskDefinition(TaskRules):
 
     func: Callable[..., Any] = field(kw_only=False)
     name: str  # stored with each job: dotted path of the function, or ``name`` of ``@task``
-    options: Options
+    given: Mapping[str, Any]  # of the options of its jobs, by @task and using(); the rest is as by default
     signature: inspect.Signature  # of its arguments, without the context
     backend: str  # the alias in ``TASKS`` of a task of Django's Tasks framework
     adapter: TaskAdapter | None  # the rest of such a task
     takes_context: bool = False  # whether the function gets a JobContext before its arguments
     keys_by: KeysBy = field(init=False)  # how keys are computed from the arguments of a job
     is_async: bool = field(init=False)
-    needs_control: bool = field(init=False)  # whether its jobs take more than a place in their queue
     shapes: set[Any] = field(init=False, default_factory=set)  # of calls that fit the signature
 
     def __post_init__(self) -> None:
@@ -90,11 +88,26 @@ class TaskDefinition(TaskRules):
         self.sensitive_parameters: frozenset[str] | bool = _together(
             self.sensitive_parameters, sensitive_variables(self.func)
         )
-        self.keys_by = self._keys_by(self.options)
-        self.needs_control = self._needs_control()
+        self._defaults: Mapping[str, Any] = NO_DEFAULTS
+        self._options = Options(**self.given)
+        self.keys_by = self._keys_by(self._options)
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
+
+    @property
+    def options(self) -> Options:
+        """The options of its jobs. What was not given is as ``PGQUEUE["TASK_DEFAULTS"]`` says at the moment."""
+        defaults = conf.task_defaults
+        if defaults is not self._defaults:
+            self._options = options_of(self.given, defaults)
+            self._defaults = defaults
+        return self._options
+
+    @property
+    def needs_control(self) -> bool:
+        """Whether its jobs take more than a place in their queue."""
+        return self.keys_by != keys.NONE or self.options.needs_control
 
     @property
     def database(self) -> str:
@@ -111,10 +124,10 @@ class TaskDefinition(TaskRules):
             InvalidOption: an option is unknown, out of range or of the wrong type.
         """
         check_known(options)
-        changed = self.options.changed(options)
-        if not {"unique", "limit", "fair"} & options.keys():
-            return self._with(options=changed)
-        return self._with(options=changed, keys_by=self._keys_by(changed))
+        made = self._with(given=changed(self.given, options))
+        if {"unique", "limit", "fair"} & options.keys():
+            made.keys_by = self._keys_by(made.options)
+        return made
 
     def keys(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Keys:
         """Return the keys of a job: those of the options, or computed ones; raise InvalidOption as ``KeysBy`` does."""
@@ -130,8 +143,8 @@ class TaskDefinition(TaskRules):
         if self.keys_by == keys.NONE:
             return self
         unique, concurrency, fair = self.keys(args, kwargs)
-        known = dataclasses.replace(self.options, unique_key=unique, limit_key=concurrency, fair_key=fair)
-        return self._with(options=known, keys_by=keys.NONE)
+        known = {**self.given, "unique_key": unique, "limit_key": concurrency, "fair_key": fair}
+        return self._with(given=known, keys_by=keys.NONE)
 
     def _keys_by(self, options: Options) -> KeysBy:
         """Return what computes the keys; those of the task alone keep its first name, so that a rename changes none."""
@@ -143,14 +156,12 @@ class TaskDefinition(TaskRules):
             fair=options.fair or None,
         )
 
-    def _with(self, **changes: Any) -> Self:
+    def _with(self, given: Mapping[str, Any], **changes: Any) -> Self:
         made = object.__new__(type(self))
+        defaults = conf.task_defaults
+        changes |= {"given": given, "_options": options_of(given, defaults), "_defaults": defaults}
         made.__dict__.update(self.__dict__ | changes)
-        made.needs_control = made._needs_control()
         return made
-
-    def _needs_control(self) -> bool:
-        return self.options.needs_control or self.keys_by != keys.NONE
 
 
 DEBUG_DECORATORS = "django.views.decorators.debug"

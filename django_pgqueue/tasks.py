@@ -15,7 +15,7 @@ from django_pgqueue.jobs.enqueue import arguments_of, check_arguments, insert_ca
 from django_pgqueue.jobs.handle import JobHandle, no_collection
 from django_pgqueue.jobs.redaction import shown
 from django_pgqueue.jobs.serialization import check_signature
-from django_pgqueue.options import OF_RULES, OF_TASKS, Options, TaskOptions, check_known
+from django_pgqueue.options import OF_RULES, OF_TASKS, TaskOptions, check_known
 from django_pgqueue.registry import TaskAdapter, TaskDefinition
 
 P = ParamSpec("P")
@@ -285,7 +285,7 @@ def make(
     return Task(
         func,
         name=name,
-        options=Options(**options),
+        given=options,
         signature=signature,
         backend=backend,
         adapter=adapter,

@@ -34,7 +34,9 @@ def test_good_settings_raise_nothing():
         ({"DATABSE": "x"}, "pgqueue.E001", "no key 'DATABSE'"),
         ({"LEASE_SECONDS": 2}, "pgqueue.E002", "PGQUEUE['LEASE_SECONDS'] is 2"),
         ({"LEASE_SECONDS": "30"}, "pgqueue.E002", "is '30'"),
-        ({"MAX_ATTEMPTS": 0}, "pgqueue.E002", "MAX_ATTEMPTS"),
+        ({"TASK_DEFAULTS": {"max_attempts": 0}}, "pgqueue.E002", "TASK_DEFAULTS'] has 'max_attempts'"),
+        ({"TASK_DEFAULTS": {"unique": True}}, "pgqueue.E002", "TASK_DEFAULTS'] has 'unique'"),
+        ({"TASK_DEFAULTS": 5}, "pgqueue.E002", "PGQUEUE['TASK_DEFAULTS'] is 5"),
         ({"RETENTION_DAYS": -1}, "pgqueue.E002", "RETENTION_DAYS"),
         ({"DEAD_RETENTION_DAYS": 0}, "pgqueue.E002", "PGQUEUE['DEAD_RETENTION_DAYS'] is 0"),
         ({"DEAD_RETENTION_DAYS": False}, "pgqueue.E002", "PGQUEUE['DEAD_RETENTION_DAYS'] is False"),
@@ -130,7 +132,7 @@ def test_worker_with_unusable_settings_is_stopped_by_their_check(value):
 
 
 def test_all_wrong_settings_are_named_at_once():
-    assert len(found(PGQUEUE={"LEASE_SECONDS": 0, "MAX_ATTEMPTS": 0, "TYPO": 1})) == 3
+    assert len(found(PGQUEUE={"LEASE_SECONDS": 0, "STATS_DAYS": 0, "TYPO": 1})) == 3
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])

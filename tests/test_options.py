@@ -9,7 +9,8 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import CallOptions, TaskOptions, task
-from django_pgqueue.exceptions import InvalidOption
+from django_pgqueue.exceptions import ConfigurationError, InvalidOption
+from django_pgqueue.models import Job
 from django_pgqueue.options import (
     OF_CALLS,
     OF_JOBS,
@@ -105,10 +106,40 @@ def test_priorities_within_bounds_are_accepted(priority):
 
 
 def test_lease_and_attempts_come_from_the_settings_when_not_given(settings):
-    settings.PGQUEUE = {"MAX_ATTEMPTS": 3, "LEASE_SECONDS": 60}
+    settings.PGQUEUE = {"TASK_DEFAULTS": {"max_attempts": 3}, "LEASE_SECONDS": 60}
     assert app.noop.options.attempts_allowed == 3
+    assert app.noop.using(max_attempts=None).options.attempts_allowed == 3
     assert app.noop.options.lease_seconds == 60
     assert app.noop.using(lease=dt.timedelta(minutes=5)).options.lease_seconds == 300
+
+
+@pytest.mark.django_db
+def test_defaults_of_all_tasks_are_read_when_a_job_is_enqueued(settings):
+    mail = app.record.using(queue="mail", timeout=None)
+    settings.PGQUEUE = {"TASK_DEFAULTS": {"queue": "all", "timeout": 300, "expires": 60, "priority": 5}}
+    handles = [app.record.enqueue("a"), mail.enqueue("b"), app.record.using(priority=7).enqueue("c")]
+    handles += app.record.enqueue_many([("d",)])
+    rows = [Job.objects.get(pk=handle.id) for handle in handles]
+    assert [(row.queue, row.timeout_seconds, row.priority) for row in rows] == [
+        ("all", 300, 5),
+        ("mail", 0, 5),
+        ("all", 300, 7),
+        ("all", 300, 5),
+    ]
+    assert [handle.queue for handle in handles] == [row.queue for row in rows]
+    assert all(row.expires_at - row.run_at == dt.timedelta(seconds=60) for row in rows)
+    settings.PGQUEUE = {}
+    row = Job.objects.get(pk=app.record.enqueue("e").id)
+    assert (row.queue, row.timeout_seconds, row.expires_at) == ("default", 0, None)
+
+
+def test_what_cannot_be_the_default_of_all_tasks_is_refused(settings):
+    settings.PGQUEUE = {"TASK_DEFAULTS": {"unique": True}}
+    with pytest.raises(ConfigurationError, match=r"TASK_DEFAULTS'\] cannot have unique. Options in it are: expires, "):
+        app.noop.using(priority=1)
+    settings.PGQUEUE = {"TASK_DEFAULTS": {"timeout": -1}}
+    with pytest.raises(InvalidOption, match="timeout"):
+        _ = app.noop.options
 
 
 @pytest.mark.parametrize("key", ["", "x" * 501, 7, "a\0b", "\ud800"])

@@ -129,7 +129,8 @@ JOB_OPTIONS = (
     - TASK_OPTIONS
 )
 ANY_OPTION = TASK_OPTIONS | JOB_OPTIONS
-BACKEND_OPTIONS = (ANY_OPTION - {"aliases"} - OF_CALLS) | {"database", "tasks", TASK_MODULES}  # keys of OPTIONS
+OF_ALIASES = {"database", "metadata", "tasks", TASK_MODULES}
+BACKEND_OPTIONS = (ANY_OPTION - {"aliases"} - OF_CALLS) | OF_ALIASES  # keys of OPTIONS
 
 
 def job_options(**options: Any) -> Callable[[T], T]:

@@ -95,7 +95,7 @@ def test_key_that_is_never_computed_keeps_maintenance_from_nothing(house, limits
             limits.wait(PATIENCE_SECONDS)
         return label
 
-    registry.get(RECORD).keys_by, registry.get(RECORD).needs_control = KeysBy(unique=compute), True
+    registry.get(RECORD).keys_by = KeysBy(unique=compute)
     try:
         make = Schedule.objects.create
         stuck = make(name="a", task=RECORD, args=["stuck"], every_seconds=3600, next_at=Now())
@@ -111,7 +111,7 @@ def test_key_that_is_never_computed_keeps_maintenance_from_nothing(house, limits
         Schedule.objects.filter(pk=stuck.id).update(next_at=Now())
         eventually(Job.objects.filter(schedule_id=stuck.id).exists)
     finally:
-        registry.get(RECORD).keys_by, registry.get(RECORD).needs_control = by, False
+        registry.get(RECORD).keys_by = by
 
 
 def test_signals_beyond_those_that_may_wait_are_dropped_and_that_is_logged(limits, monkeypatch, caplog):

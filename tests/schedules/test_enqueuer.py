@@ -227,10 +227,9 @@ def keyed():
 
     def set_function(function):
         registry.get(RECORD).keys_by = KeysBy(unique=function)
-        registry.get(RECORD).needs_control = True
 
     yield set_function
-    registry.get(RECORD).keys_by, registry.get(RECORD).needs_control = by, False
+    registry.get(RECORD).keys_by = by
 
 
 @pytest.mark.parametrize(
