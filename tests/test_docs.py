@@ -74,15 +74,6 @@ def test_links_lead_somewhere(page):
             assert anchor in map(slug, headings), f"{target} has no such heading"
 
 
-def test_map_of_the_index_has_every_page_below_the_same_heading():
-    tables, _, drawn = (DOCS / "index.md").read_text().partition("## Map")
-    listed = re.findall(r"^:caption: '?(.*?)'?\n:hidden:\n\n(.*?)\n```$", tables, flags=re.DOTALL | re.MULTILINE)
-    mapped = re.findall(r"^(\S[^\n]*)\n: (.*?)(?=\n\n|\Z)", drawn, flags=re.DOTALL | re.MULTILINE)
-    assert {heading: pages.split() for heading, pages in listed} == {
-        heading: re.findall(r"\(([\w/-]+)\.md\)", links) for heading, links in mapped
-    }
-
-
 def test_promise_is_worded_alike_wherever_it_stands():
     stands_in = [ROOT / "README.md", DOCS / "index.md", DOCS / "explanation" / "promise.md"]
     quotes = {
