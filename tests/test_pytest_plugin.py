@@ -69,7 +69,7 @@ def test_one_may_be_left(db):
 
 
 def test_later_one_may_be_left(db, made_before):
-    helped.note.using(run_at=__import__("datetime").timedelta(hours=1)).enqueue("a")
+    helped.note.using(delay=3600).enqueue("a")
 
 
 def test_nothing_can_be_known_of_a_broken_transaction(db):

@@ -168,8 +168,8 @@ def test_web_server_with_more_rights_changes_the_job_that_has_a_key(as_role, sql
     sql("RESET ROLE")
     sql(more)
     sql("SET ROLE shop_web")
-    for conflict, run_at in (("replace", None), ("later", hour), ("earlier", None)):
-        changing = app.record.using(unique_key="k", on_conflict=conflict, run_at=run_at)
+    for conflict, delay in (("replace", None), ("later", hour), ("earlier", None)):
+        changing = app.record.using(unique_key="k", on_conflict=conflict, delay=delay)
         assert changing.enqueue("new").id == first
     sql("RESET ROLE")
     sql("UPDATE pgqueue_jobs SET status = 'reserved', run_at = now() - interval '1 s'")

@@ -15,7 +15,7 @@ def run(name, args, kwargs):
 class Queued(Task):
     def apply_async(self, args=None, kwargs=None, *, countdown=0, **_):
         delay = timedelta(seconds=countdown or 0)
-        return run.using(run_at=delay).enqueue(self.name, list(args or ()), kwargs or {})
+        return run.using(delay=delay).enqueue(self.name, list(args or ()), kwargs or {})
 
 
 app = Celery("shop", task_cls=Queued)
