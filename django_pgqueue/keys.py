@@ -155,7 +155,7 @@ class Limit(_Rule):
 
 
 UniqueOption = Unique | KeyBy | bool
-LimitOption = Limit | Sequence[Limit] | bool | None
+LimitOption = Limit | Sequence[Limit] | Literal[False] | None  # False: none
 FairOption = KeyBy | Literal[False]  # False: none
 
 

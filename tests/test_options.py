@@ -89,6 +89,8 @@ AFTER_LAST = LAST.replace(tzinfo=dt.timezone(dt.timedelta(hours=-2)))
         ({"run_after": 5}, "no option run_after: use run_at, a datetime"),
         ({"eta": 1}, "no option eta: use run_at, a datetime"),
         ({"queue_name": "x"}, "no option queue_name: use queue"),
+        ({"result_ttl": 500}, "no option result_ttl: use keep_for"),
+        ({"lock": "x"}, r"no option lock: use limit=Limit\(…\)"),
         ({"priorty": 1}, "no option priorty: did you mean priority?"),
         ({"max_snoozes": 1}, r"no option max_snoozes: it belongs to the task, @task\(max_snoozes=…\)"),
         ({"backoff": 1}, r"no option backoff: it belongs to the task, @task\(backoff=…\)"),
