@@ -8,8 +8,9 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.notify import limits_in
 from django_pgqueue.jobs.claim import claim, send
-from django_pgqueue.models import Job, Worker
+from django_pgqueue.models import Job, Queue, Worker
 from django_pgqueue.services import SPELL_SECONDS, ServiceRunner
 from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.heartbeat import HeartbeatMonitor
@@ -291,3 +292,12 @@ def test_sweep_is_due_at_once_when_any_key_may_have_room(maintenance, clock):
     assert swept() == [first], "it is not due for keys that have a name"
     maintenance.admit({""})
     assert swept() == [first, second]
+
+
+def test_limits_of_the_settings_are_brought_into_the_table_and_the_processes_told(maintenance, settings, monkeypatch):
+    settings.PGQUEUE = {**settings.PGQUEUE, "QUEUES": {"mail": {"max_running": 4}}}
+    woken = set()
+    monkeypatch.setattr(maintenance, "_wake", woken.update)
+    run_service(maintenance.services, "update_queues")
+    assert Queue.objects.get(pk="mail").max_running == 4
+    assert limits_in(woken) == {"mail"}
