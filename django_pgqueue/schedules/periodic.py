@@ -4,7 +4,7 @@ import datetime as dt
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import Any, Literal, Protocol, TypeVar, Unpack
 
 from django.conf import settings
 
@@ -15,11 +15,12 @@ from django_pgqueue.options import CallOptions
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.schedules.recurrence import Recurrence
 from django_pgqueue.states import CatchUp
+from django_pgqueue.tasks import Call
 from django_pgqueue.validation import seconds_of
 
 
 class AnyTask(Protocol):
-    """A task of this queue, or of Django's Tasks framework."""
+    """A task of this queue, or of Django's Tasks framework; or a call."""
 
     def enqueue(self, *args: Any, **kwargs: Any) -> Any: ...
 
@@ -49,26 +50,29 @@ class DeclaredSchedule:
 
 
 def periodic(
-    *,
     cron: str = "",
-    every: dt.timedelta | None = None,
-    timezone: str | None = None,
+    *,
+    every: float | dt.timedelta | None = None,
+    timezone: str | dt.tzinfo | None = None,
     name: str | None = None,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     jitter: float | dt.timedelta = 0,
-    catch_up: str = "last",
+    catch_up: Literal["last", "none", "all"] = "last",
     catch_up_limit: int = 100,
     **options: Unpack[CallOptions],
 ) -> Callable[[T], T]:
     """Declare that a task is to be enqueued again and again. Goes above ``@task``; may stand there several times.
 
+    It also takes a call, for arguments and options that type checkers look at:
+    ``periodic("@weekly", name="weekly")(report.using(priority=-10).bind("week"))``.
+
     A task of Django's Tasks framework that another backend runs, as in tests, gets no schedule; a system check says so.
 
     Args:
         cron: minute, hour, day of the month, month, day of the week; or ``@daily`` and its like.
-        every: in place of ``cron``, the time between two ticks, a second to 100 years.
-        timezone: the zone whose clock ``cron`` means. Default: ``TIME_ZONE``.
+        every: in place of ``cron``, the time between two ticks, in seconds or as a timedelta, a second to 100 years.
+        timezone: the zone whose clock ``cron`` means, its name or a ``ZoneInfo``. Default: ``TIME_ZONE``.
         name: of the schedule, unique in the database. Default: that of the task.
         args: positional arguments of the jobs.
         kwargs: keyword arguments of the jobs.
@@ -84,9 +88,17 @@ def periodic(
         InvalidOption: an option is unknown, out of range or of the wrong type.
         ConfigurationError: it does not stand above ``@task``, or the name is taken.
     """
+    if not isinstance(cron, str):
+        raise ConfigurationError(f"@periodic says when, as in @periodic('@daily'); it is given {cron!r}.")
 
     def declare(given: T) -> T:
-        task = registry.native(given)
+        task, arguments, changes = registry.native(given), (args, kwargs or {}), dict(options)
+        if isinstance(given, Call):
+            if args or kwargs or options:
+                raise InvalidSchedule(f"Arguments and options of {given!r} are its own: leave them out of periodic().")
+            task = registry.find(given.task.name)
+            arguments = given.args, given.kwargs
+            changes = _changes(task, given.task)
         if not isinstance(task, TaskDefinition) and hasattr(task, "get_backend"):
             _left_out[_name(name or task.module_path)] = task
             return given
@@ -95,15 +107,15 @@ def periodic(
                 f"@periodic is given {given!r}, which is not a task as @task has made it. Write @periodic(…) above "
                 "@task, and options such as queue= into @periodic(…) itself."
             )
-        check_arguments(task, args, kwargs or {})
+        check_arguments(task, *arguments)
         register(
             DeclaredSchedule(
                 name=_name(task.name if name is None else name),
                 task=task,
-                rhythm=Recurrence(cron, every, timezone or settings.TIME_ZONE),
-                args=args,
-                kwargs=kwargs or {},
-                options=stored_options(task, options),
+                rhythm=Recurrence(cron, _interval(every), _zone_name(timezone) or settings.TIME_ZONE),
+                args=arguments[0],
+                kwargs=arguments[1],
+                options=stored_options(task, changes),
                 jitter_seconds=_jitter(jitter),
                 **check_catch_up(catch_up, catch_up_limit),
             )
@@ -111,6 +123,27 @@ def periodic(
         return given
 
     return declare
+
+
+def _changes(registered: TaskDefinition | None, task: TaskDefinition) -> dict[str, Any]:
+    """Return the options that ``using()`` has given a task, beyond those that it was declared with."""
+    declared_with = registered.given if registered is not None else {}
+    return {
+        name: value for name, value in task.given.items() if name not in declared_with or declared_with[name] != value
+    }
+
+
+def _interval(every: Any) -> Any:
+    if isinstance(every, int | float) and not isinstance(every, bool):
+        try:
+            return dt.timedelta(seconds=every)
+        except (OverflowError, ValueError):
+            return every
+    return every
+
+
+def _zone_name(timezone: Any) -> Any:
+    return str(timezone) if isinstance(timezone, dt.tzinfo) else timezone  # of a ZoneInfo its key
 
 
 def register(schedule: DeclaredSchedule) -> None:

@@ -54,12 +54,16 @@ class Recurrence:
 
     def __post_init__(self) -> None:
         if bool(self.cron) == (self.every is not None):
-            raise InvalidSchedule("A schedule has either cron='0 9 * * mon-fri' or every=timedelta(hours=1).")
+            raise InvalidSchedule(
+                "A schedule has either a cron entry, as '0 9 * * mon-fri', or every=timedelta(hours=1)."
+            )
         zone = _zone(self.timezone)
         if self.every is None:
             _check_cron(self.cron, zone)
         elif not isinstance(self.every, dt.timedelta) or not SHORTEST <= self.every <= LONGEST:
-            raise InvalidSchedule(f"every is a timedelta of 1 second to {LONGEST.days} days, not {self.every!r}.")
+            raise InvalidSchedule(
+                f"every is seconds or a timedelta, of 1 second to {LONGEST.days} days, not {self.every!r}."
+            )
 
     def next_after(self, instant: dt.datetime, *, known: dt.datetime | None = None) -> dt.datetime:
         """Return the first tick that is later than ``instant``.

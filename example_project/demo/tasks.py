@@ -53,7 +53,7 @@ def count_visitors() -> int:
     return random.randint(3, 40)
 
 
-@periodic(cron="*/2 * * * *", name="fetch exchange rates")
+@periodic("*/2 * * * *", name="fetch exchange rates")
 @task(queue="reports", max_attempts=2, backoff=5)
 def fetch_rates(base: str = "EUR") -> dict:
     """Ask the exchange, which is often closed."""
@@ -63,7 +63,7 @@ def fetch_rates(base: str = "EUR") -> dict:
     return {base: 1, "USD": 1.1, "JPY": 163}
 
 
-@periodic(cron="*/5 * * * *", name="close the till")
+@periodic("*/5 * * * *", name="close the till")
 @task(queue="reports", timeout=3, max_attempts=1)
 def close_till() -> None:
     """Add up what was sold, which takes longer than it may where the books are long."""

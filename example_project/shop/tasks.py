@@ -110,7 +110,7 @@ def make_thumbnail(photo_id: int) -> None:
     photo.save(update_fields=["thumbnail"])
 
 
-@periodic(cron="0 18 * * *", timezone="Europe/Berlin")
+@periodic("0 18 * * *", timezone="Europe/Berlin")
 @task(queue="mails")
 def mail_takings() -> None:
     """Mail to the shop what was sold so far, every evening.

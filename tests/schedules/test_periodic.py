@@ -1,8 +1,10 @@
 """Schedules are declared above their task; what cannot work is refused there."""
 
 import datetime as dt
+from zoneinfo import ZoneInfo
 
 import pytest
+from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import Limit, Unique, periodic, task
@@ -41,10 +43,10 @@ def test_rules_of_keys_are_stored_and_read_back(code):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({}, "either cron="),
-        ({"cron": "@daily", "every": HOUR}, "either cron="),
+        ({}, "either a cron entry"),
+        ({"cron": "@daily", "every": HOUR}, "either a cron entry"),
         ({"cron": "0 25 * * *"}, "cron is '0 25"),
-        ({"every": dt.timedelta(0)}, "every is a timedelta of 1 second"),
+        ({"every": dt.timedelta(0)}, "every is seconds or a timedelta, of 1 second"),
         ({"every": HOUR, "timezone": "Mars"}, "timezone is 'Mars'"),
         ({"every": HOUR, "args": ("a", "b")}, r"tests\.app\.tasks\.record takes .*do not fit: too many positional"),
         ({"every": HOUR, "kwargs": {"colour": 1}}, "unexpected keyword argument 'colour'"),
@@ -99,3 +101,31 @@ def test_module_that_is_loaded_again_replaces_its_schedules(code):
     first, second = load(), load()
     assert first is not second
     assert [one.task for one in code.values()] == [second]
+
+
+def test_entry_comes_first_and_durations_may_be_seconds(code):
+    periodic("@daily", timezone=ZoneInfo("Asia/Tokyo"))(app.noop)
+    periodic(every=600, name="often")(app.noop)
+    daily, often = code[app.noop.name].rhythm, code["often"].rhythm
+    assert (daily.cron, daily.timezone) == ("@daily", "Asia/Tokyo")
+    assert often.every == dt.timedelta(minutes=10)
+
+
+def test_call_brings_its_arguments_and_options(code):
+    call = app.record.using(priority=-10, timeout=dt.timedelta(minutes=1)).bind("week")
+    assert periodic("@weekly", name="weekly")(call) is call
+    schedule = code["weekly"]
+    assert (schedule.task, schedule.args, schedule.kwargs) == (app.record, ("week",), {})
+    assert schedule.options == {"priority": -10, "timeout": 60.0}
+
+
+def test_call_is_not_given_arguments_or_options_twice(code):
+    with pytest.raises(InvalidSchedule, match="are its own: leave them out"):
+        periodic("@weekly", args=["x"])(app.record.bind("week"))
+    with pytest.raises(InvalidSchedule, match="run_at cannot be given to a schedule"):
+        periodic("@weekly")(app.record.using(run_at=timezone.now()).bind("week"))
+
+
+def test_bare_decorator_is_answered_in_words():
+    with pytest.raises(ConfigurationError, match=r"@periodic says when, as in @periodic\('@daily'\)"):
+        periodic(app.noop)

@@ -222,13 +222,16 @@ def test_interval_keeps_its_step_whatever_was_missed():
         (("@daily", None, "Europe"), "timezone is"),
         (("@daily", None, ""), "timezone is ''"),
         (("@daily", None, None), "timezone is None"),
-        (("", None, "UTC"), r"either cron='0 9 \* \* mon-fri' or every=timedelta\(hours=1\)"),
-        (("@daily", HOUR, "UTC"), "either cron"),
-        (("", dt.timedelta(0), "UTC"), r"every is a timedelta of 1 second to 36500 days, not datetime\.timedelta\(0\)"),
-        (("", -HOUR, "UTC"), "every is a timedelta"),
-        (("", dt.timedelta(milliseconds=999), "UTC"), "every is a timedelta"),
-        (("", dt.timedelta(days=36501), "UTC"), "every is a timedelta"),
-        (("", 60, "UTC"), "every is a timedelta of 1 second to 36500 days, not 60"),
+        (("", None, "UTC"), r"either a cron entry, as '0 9 \* \* mon-fri', or every=timedelta\(hours=1\)"),
+        (("@daily", HOUR, "UTC"), "either a cron entry"),
+        (
+            ("", dt.timedelta(0), "UTC"),
+            r"of 1 second to 36500 days, not datetime\.timedelta\(0\)",
+        ),
+        (("", -HOUR, "UTC"), "every is seconds or a timedelta"),
+        (("", dt.timedelta(milliseconds=999), "UTC"), "every is seconds or a timedelta"),
+        (("", dt.timedelta(days=36501), "UTC"), "every is seconds or a timedelta"),
+        (("", 60, "UTC"), "every is seconds or a timedelta, of 1 second to 36500 days, not 60"),
     ],
 )
 def test_what_cannot_work_is_named_with_the_remedy(values, message):

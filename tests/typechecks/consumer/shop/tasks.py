@@ -47,7 +47,7 @@ def longer_when_busy(attempt: int, error: Exception) -> float:
     return 60.0 * attempt if isinstance(error, ConnectionError) else 10.0
 
 
-@periodic(cron="@daily", queue="mail")
+@periodic("@daily")
 @task(discard_on=(LookupError, "shop.errors.Refused"))
 def clean() -> None: ...
 
@@ -70,7 +70,8 @@ task(unique=Unique((), hold=dt.timedelta(hours=1), on_conflict="later"))
 task(backof=1)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 task(run_at=dt.datetime.now(dt.UTC))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 pack("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-periodic(cron="@daily", prioritty=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+periodic("@daily", catch_up="allways")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+periodic("@daily", prioritty=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def decide() -> None:
@@ -137,6 +138,8 @@ def send_invoice(order_id: int) -> None: ...
 
 
 def mail() -> None:
+    periodic("@weekly", name="weekly", timezone=dt.UTC)(send_receipt.using(priority=-10).bind(1))
+    periodic("@weekly")(send_receipt.bind("1"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(send_receipt.enqueue(1).result(), str)
     assert_type(send_reminder.enqueue(1).result(), int)
     send_newsletter.enqueue("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
