@@ -2,7 +2,7 @@
 
 from django.dispatch import receiver
 
-from django_pgqueue import Limit, Unique, current_job, enqueue_many, jobs, queues, task
+from django_pgqueue import Limit, Unique, current_job, enqueue_many, jobs, periodic, queues, task
 from django_pgqueue.conf import PgQueueSettings
 from django_pgqueue.signals import JobEvent, job_died
 from shop.tasks import pack, tally
@@ -11,6 +11,7 @@ from shop.tasks import pack, tally
 def choices() -> None:
     Unique("order_id", until="strat")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     Unique("order_id", on_conflict="replcae")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    periodic("@daily", catch_up="allways")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     pack.using(on_conflict="replcae")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
@@ -34,6 +35,10 @@ def options() -> None:
     task(queue=7)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     pack.using(prioritty=10)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     pack.using(queue=7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+mail_task = task(queue="mails")
+mail_task(timeuot=900)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 
 
 @task(max_attempt=3)  # type: ignore[call-overload, untyped-decorator]  # pyright: ignore[reportCallIssue, reportUntypedFunctionDecorator]
