@@ -6,6 +6,8 @@ import tempfile
 from pathlib import Path
 from shutil import copytree
 
+from tests.support.pages import DOCS
+from tests.support.pieces import left_out, pieces
 from tests.support.wheel import ROOT, Environment, build
 
 CONSUMER = Path(__file__).with_name("consumer")
@@ -27,6 +29,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         environment = Environment(Path(folder) / "venv", build(Path(folder)))
         consumer = copytree(CONSUMER, Path(folder) / "consumer")
+        write_pieces(consumer / "shop" / "pieces")
         codes = [
             call(environment, "mypy", f"--cache-dir={CACHE}", ".", cwd=consumer),
             call(environment, "basedpyright", cwd=consumer),
@@ -35,6 +38,16 @@ def main() -> int:
     if unknown:
         print("Public, and not fully typed:", *unknown, sep="\n  ")
     return 1 if unknown or any(codes) else 0
+
+
+def write_pieces(folder: Path) -> None:
+    """Write each piece of code of the page on writing tasks as a module, with stand-ins for what it leaves out."""
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    for heading, code in pieces(DOCS / "how-to" / "write-tasks.md").items():
+        names = left_out(code)
+        given = f"from shop.stand_ins import {', '.join(names)}\n\n" if names else ""
+        (folder / f"{heading.lower().replace(' ', '_')}.py").write_text(given + code)
 
 
 def call(environment: Environment, *arguments: str, cwd: Path) -> int:
