@@ -129,7 +129,7 @@ class TaskDefinition(TaskRules):
             made.keys_by = self._keys_by(made.options)
         return made
 
-    def keys(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Keys:
+    def keys_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Keys:
         """Return the keys of a job: those of the options, or computed ones; raise InvalidOption as ``KeysBy`` does."""
         options, by = self.options, self.keys_by
         return Keys(
@@ -142,7 +142,7 @@ class TaskDefinition(TaskRules):
         """Return the task for a job with these arguments, its keys computed; raise what computing them raises."""
         if self.keys_by == keys.NONE:
             return self
-        unique, concurrency, fair = self.keys(args, kwargs)
+        unique, concurrency, fair = self.keys_of(args, kwargs)
         known = {**self.given, "unique_key": unique, "limit_key": concurrency, "fair_key": fair}
         return self._with(given=known, keys_by=keys.NONE)
 

@@ -47,6 +47,25 @@ class Task(TaskDefinition, Generic[P, R_co]):
         func: Callable[..., R_co] = self.func
         return func(JobContext(current_job()), *args, **kwargs) if self.takes_context else func(*args, **kwargs)
 
+    @overload
+    def call(self: "Task[P, Coroutine[Any, Any, T]]", *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Call the function, here and now, from plain code, as ``call`` of Django's tasks: also an ``async def``."""
+        from asgiref.sync import async_to_sync  # noqa: PLC0415 - only callers of coroutines need it
+
+        return async_to_sync(self.acall)(*args, **kwargs) if self.is_async else self(*args, **kwargs)
+
+    @overload
+    async def acall(self: "Task[P, Coroutine[Any, Any, T]]", *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def acall(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+    async def acall(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Call the function, here and now, from async code: a plain one in the thread of sync code."""
+        called: Any = self(*args, **kwargs) if self.is_async else _in_sync(self.__call__, *args, **kwargs)
+        return await called
+
     if not TYPE_CHECKING:  # for type checkers there is no other attribute
 
         def __getattr__(self, name: str) -> NoReturn:

@@ -62,7 +62,7 @@ def many(*args: int, **kwargs: int) -> None:
 
 
 def unique_key(*args, func=pair, **options) -> str | None:
-    return keyed(func, **options).keys(args, {}).unique
+    return keyed(func, **options).keys_of(args, {}).unique
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def test_unique_key_is_made_of_what_unique_names(unique, key):
 def test_unique_key_of_all_arguments_differs_with_each_and_shows_none(unique):
     task = keyed(many, unique=unique)
     calls = [((1, 2), {"a": 3}), ((1,), {"a": 3}), ((1, 2), {"a": 4}), ((1, 2), {}), ((), {})]
-    keys = [task.keys(*call).unique for call in calls]
+    keys = [task.keys_of(*call).unique for call in calls]
     assert len(set(keys)) == len(calls)
-    assert keys[0] == task.keys((1, 2), {"a": 3}).unique
+    assert keys[0] == task.keys_of((1, 2), {"a": 3}).unique
     assert {key.partition(":")[0] for key in keys} == {"tests.keyed.many"}
     assert {len(key) for key in keys} == {len("tests.keyed.many:") + 64}
     assert unique_key("a", unique=unique) == unique_key("a", 1, unique=unique), "a default is the same as its value"
@@ -108,7 +108,7 @@ def test_long_values_become_a_digest_which_differs_where_they_do():
 def test_keys_stay_what_they_were_when_a_task_is_renamed():
     before = keyed(pair, unique="label")
     renamed = keyed(pair, unique="label", aliases=[before.name, "tests.later"], name="tests.renamed")
-    assert renamed.keys(("a",), {}).unique == before.keys(("a",), {}).unique
+    assert renamed.keys_of(("a",), {}).unique == before.keys_of(("a",), {}).unique
 
 
 @pytest.mark.django_db
@@ -119,11 +119,11 @@ def test_one_job_of_a_task_at_all():
 
 def test_call_may_have_another_rule_or_none():
     task = keyed(pair, unique=Unique("label", until="start"))
-    assert task.using(unique=False).keys(("a",), {}).unique is None
-    assert task.using(unique="number").keys(("a",), {}).unique == "tests.keyed.pair:number=1"
+    assert task.using(unique=False).keys_of(("a",), {}).unique is None
+    assert task.using(unique="number").keys_of(("a",), {}).unique == "tests.keyed.pair:number=1"
     changed = task.using(on_conflict="replace")
     assert (changed.options.conflict, changed.options.uniqueness.until) == ("replace", "start")
-    assert changed.keys(("a",), {}).unique == task.keys(("a",), {}).unique
+    assert changed.keys_of(("a",), {}).unique == task.keys_of(("a",), {}).unique
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_options_of_calls_are_refused_in_a_declaration(option):
     ids=str,
 )
 def test_concurrency_key_is_made_of_what_limit_names(limit, key):
-    assert keyed(pair, limit=limit).keys(("a",), {}).concurrency == key
+    assert keyed(pair, limit=limit).keys_of(("a",), {}).concurrency == key
 
 
 @pytest.mark.django_db
@@ -279,14 +279,14 @@ def test_limits_come_back_from_json():
 )
 def test_fair_key_is_shared_by_all_tasks_that_make_it_of_the_same(fair, key):
     one, other = (keyed(pair, fair=fair, name=name) for name in ("tests.one", "tests.other"))
-    assert one.keys(("a",), {}).fair == other.keys(("a",), {}).fair == key
+    assert one.keys_of(("a",), {}).fair == other.keys_of(("a",), {}).fair == key
 
 
 def test_call_may_take_turns_by_something_else():
     task = keyed(pair, fair="label")
-    assert task.using(fair="number").keys(("a",), {}).fair == "number=1"
-    assert task.using(fair=False).keys(("a",), {}).fair is None
-    assert task.using(fair_key="mine").keys(("a",), {}).fair == "mine"
+    assert task.using(fair="number").keys_of(("a",), {}).fair == "number=1"
+    assert task.using(fair=False).keys_of(("a",), {}).fair is None
+    assert task.using(fair_key="mine").keys_of(("a",), {}).fair == "mine"
 
 
 @pytest.mark.parametrize("fair", [(), True, 7, [7]])

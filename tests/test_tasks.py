@@ -4,6 +4,7 @@ import dataclasses
 import datetime as dt
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.template import Context, Template
 from django.utils import timezone
 
@@ -31,6 +32,20 @@ def test_new_time_replaces_the_one_before():
     assert (then.using(delay=90).options.delay_seconds, then.using(delay=90).options.run_at) == (90, None)
     assert later.using(priority=1).options.delay == 60
     assert (later.using(delay=None).options.delay_seconds, later.using(run_at=None).options.delay) == (0, 60)
+
+
+async def fetch(number: int) -> int:
+    return number + 1
+
+
+def double(number: int) -> int:
+    return number * 2
+
+
+def test_task_is_called_from_plain_and_from_async_code_as_those_of_django():
+    plain, coroutine = keyed(double), keyed(fetch)
+    assert (plain.call(2), coroutine.call(2)) == (4, 3)
+    assert (async_to_sync(plain.acall)(2), async_to_sync(coroutine.acall)(2)) == (4, 3)
 
 
 def test_using_makes_another_task_and_leaves_the_first():

@@ -209,7 +209,7 @@ def _insert_keyed_calls(
 ) -> InsertResult:
     options = {task: _parameters_with_keys(database, task, hook, None) for task, hook in seen.items()}
     keyed_calls = [
-        unique.KeyedCall(call.args, call.kwargs, call.task.keys(call.args, call.kwargs), options[call.task])
+        unique.KeyedCall(call.args, call.kwargs, call.task.keys_of(call.args, call.kwargs), options[call.task])
         for call in calls
     ]
     return unique.insert_many(database.alias, keyed_calls)
@@ -220,7 +220,7 @@ def _insert_keyed(
 ) -> InsertResult:
     with in_errors((task, *call) for call in calls), around_insert(task, len(calls)) as seen:
         options = _parameters_with_keys(database, task, seen, schedule_id)
-        keyed_calls = [unique.KeyedCall(args, kwargs, task.keys(args, kwargs), options) for args, kwargs in calls]
+        keyed_calls = [unique.KeyedCall(args, kwargs, task.keys_of(args, kwargs), options) for args, kwargs in calls]
         if len(keyed_calls) == 1:
             inserted = unique.insert(database, keyed_calls)
         else:

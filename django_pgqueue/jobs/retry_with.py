@@ -96,10 +96,10 @@ def keys_of(task: TaskDefinition, keys: Keys, before: Arguments, after: Argument
     Whatever the task's own function raises for the new arguments is raised.
     """
     try:
-        computed = task.keys(*before)
+        computed = task.keys_of(*before)
     except Exception:  # noqa: BLE001 - a function of the task, which may not have liked what the job died of
         return keys
-    anew = task.keys(*after)
+    anew = task.keys_of(*after)
     return Keys(*(new if key == was else key for key, was, new in zip(keys, computed, anew, strict=True)))
 
 

@@ -62,7 +62,7 @@ def test_options_above_task_are_those_of_the_native_task(own_registry):
         native.sensitive_parameters,
         native.options.keep_result,
     ) == (9, 4, True, {"card"}, False)
-    assert native.keys((), {}).unique == "old.name:key"
+    assert native.keys_of((), {}).unique == "old.name:key"
 
 
 @pytest.mark.skipif(django.VERSION[:2] == (6, 0), reason=NOT_DJANGO_60)
@@ -93,17 +93,17 @@ def test_settings_have_options_for_a_single_task(own_registry, alias_with):
     alias_with(max_attempts=5, timeout=60, tasks={FUNCTION: {"max_attempts": 7, "timeout": 9, "unique": ["order"]}})
     native = job_options(timeout=90)(task(backend="patient")(of_an_order)).native
     assert (native.options.max_attempts, native.options.timeout) == (7, 90)
-    assert native.keys((3,), {}).unique == f"{FUNCTION}:order=3"
+    assert native.keys_of((3,), {}).unique == f"{FUNCTION}:order=3"
 
 
 def test_settings_and_the_task_say_what_is_unique_limited_and_fair(own_registry, alias_with):
     alias_with(limit=Limit(running=3, group="patient"), fair="order", tasks={FUNCTION: {"unique": {"until": "start"}}})
     made = job_options(unique=Unique("order", hold=60))(task(backend="patient")(of_an_order))
-    assert made.native.keys((3,), {}) == (f"{FUNCTION}:order=3", "patient", "order=3")
+    assert made.native.keys_of((3,), {}) == (f"{FUNCTION}:order=3", "patient", "order=3")
     assert (made.native.options.uniqueness.hold_seconds, made.native.options.bound.running) == (60, 3)
     otherwise = made.using(unique=False, limit=False, fair=False, limit_key="mine").native
-    assert otherwise.keys((3,), {}) == (None, "mine", None)
-    assert made.using(unique=Unique((), until="start")).native.keys((3,), {}).unique == FUNCTION
+    assert otherwise.keys_of((3,), {}) == (None, "mine", None)
+    assert made.using(unique=Unique((), until="start")).native.keys_of((3,), {}).unique == FUNCTION
 
 
 @pytest.mark.parametrize("wrong", [None, [], "x", {FUNCTION: None}, {FUNCTION: "x"}], ids=repr)

@@ -70,7 +70,7 @@ def test_keys_that_the_task_computes_are_computed_anew():
     task = made(unique="user", limit=Limit(lambda user, password: user[0]), fair=lambda user, password: None)
     old = Keys('tests.made:user="ann"', "tests.made:a", "given")
     new = Keys('tests.made:user="bob"', "tests.made:b", "given")
-    assert task.keys(("ann", "x"), {}) == old._replace(fair=None)
+    assert task.keys_of(("ann", "x"), {}) == old._replace(fair=None)
     assert keys_of(task, old, (("ann", "x"), {}), (("bob", "x"), {})) == new
     assert keys_of(task, old, (("ann",), {}), (("bob", "x"), {})) == old, "it is unknown what it had computed"
     with pytest.raises(IndexError):

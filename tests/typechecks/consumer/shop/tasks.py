@@ -141,6 +141,8 @@ def mail() -> None:
     periodic("@weekly", name="weekly", timezone=dt.UTC)(send_receipt.using(priority=-10).bind(1))
     periodic("@weekly")(send_receipt.bind("1"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(send_receipt.enqueue(1).result(), str)
+    assert_type(send_receipt.call(1), str)
+    assert_type(tally.call(1), dict[str, int])
     assert_type(send_reminder.enqueue(1).result(), int)
     send_newsletter.enqueue("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     send_reminder.enqueue("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
