@@ -35,6 +35,7 @@ class ClaimedJob(NamedTuple):
     rest: (
         str | None
     )  # JSON text: what jobs with metadata, snoozes, or of the Tasks framework, have besides; decoded if used
+    enqueued_at: float | None  # seconds since 1970; only of fair jobs, whose run_at is their turn
     queue: str
     lease_token: int  # with the id, the right to write the outcome; new for each claim
     claimed_at: float  # monotonic

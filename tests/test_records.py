@@ -21,6 +21,13 @@ def test_claim_returns_the_columns_of_a_job_in_their_order(queue):
     assert (claimed.lost, claimed.concurrency_key, claimed.is_old) == (0, None, False)
     assert (claimed.run_at, claimed.lease_token) == (row.run_at.timestamp(), row.lease_token)
     assert claimed.place == (-7, claimed.run_at, handle.id)
+    assert claimed.enqueued_at is None, "but of fair jobs"
+
+
+def test_claim_returns_when_a_fair_job_was_enqueued(queue):
+    app.record.using(fair_key="a").enqueue("x")
+    [claimed] = claim(queue, "default", limit=1, worker_id=5)
+    assert claimed.enqueued_at == Job.objects.get().enqueued_at.timestamp()
 
 
 def test_lease_has_the_columns_of_the_running_row_and_the_number_of_its_run(queue):

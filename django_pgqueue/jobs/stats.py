@@ -311,7 +311,10 @@ class StatsBuffer:
             outcomes += [outcome for outcome in others if self._has_run(key, outcome)]
         if outcomes:
             offset = self._database.clock_offset
-            waits = [max(outcome.job.claimed_at - outcome.job.run_at + offset, 0.0) for outcome in outcomes]
+            waits = [
+                max(job.claimed_at + offset - max(job.run_at, job.enqueued_at or job.run_at), 0.0)
+                for job in [outcome.job for outcome in outcomes]
+            ]
             runs = [outcome.run_seconds for outcome in outcomes]
             self._add(key, ((SUCCEEDED, number), (WAIT_SECONDS, sum(waits)), (RUN_SECONDS, sum(runs))))
             for first, seconds in ((WAIT_BUCKETS, waits), (RUN_BUCKETS, runs)):

@@ -82,6 +82,7 @@ def make_job(
         "is_old": False,
         "concurrency_key": None,
         "rest": json.dumps({"metadata": given}) if given else None,
+        "enqueued_at": None,
         "queue": options.queue,
         "lease_token": 0,
         "claimed_at": time.monotonic(),

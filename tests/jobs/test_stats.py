@@ -11,10 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 from django.db import OperationalError, transaction
+from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tests.app.tasks as app
+from django_pgqueue import queues
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs import leases as heartbeat
 from django_pgqueue.jobs import stats
@@ -42,6 +44,7 @@ from tests.support.consumers import cycle
 from tests.support.counters import add_and_die
 from tests.support.passes import run_service
 from tests.support.plans import explain
+from tests.support.queue_limits import take
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.support.worker_rows import reap_all, register
 
@@ -273,6 +276,32 @@ def test_wait_is_from_when_it_was_due_to_its_claim_by_the_clock_of_the_database(
     here.count([Outcome(job, Fate.SUCCEEDED) for job in jobs], stale=frozenset())
     here.add()
     assert 2 * day - 60 < sum(Stat.objects.values_list("wait_seconds", flat=True)) < 3 * day
+
+
+@pytest.mark.parametrize("is_limited", [False, True])
+def test_fair_job_behind_an_old_backlog_has_waited_since_it_was_enqueued(queue, tally, sql, is_limited):
+    """Its run_at is its turn: that of the head of the queue, which may be of any age."""
+    app.noop.enqueue()
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 hour', enqueued_at = now() - interval '1 hour'")
+    fair = app.noop.using(fair_key="a").enqueue().id
+    assert Job.objects.get(pk=fair).run_at < timezone.now() - dt.timedelta(minutes=50)
+    if is_limited:
+        queues.limit("default", max_running=9)
+        jobs, *_ = take(queue)
+    else:
+        jobs = claim(queue, "default", limit=2, worker_id=1)
+    tally.count([Outcome(job, Fate.SUCCEEDED) for job in jobs if job.id == fair], stale=frozenset())
+    tally.add()
+    assert 0.0 <= Stat.objects.get().wait_seconds < PATIENCE_SECONDS
+
+
+def test_fair_job_whose_turn_came_after_it_was_enqueued_has_waited_since_its_turn(queue, tally, sql):
+    app.noop.using(fair_key="a").enqueue()
+    sql("UPDATE pgqueue_jobs SET enqueued_at = now() - interval '1 hour'")
+    jobs = claim(queue, "default", limit=1, worker_id=1)
+    tally.count([Outcome(job, Fate.SUCCEEDED) for job in jobs], stale=frozenset())
+    tally.add()
+    assert 0.0 <= Stat.objects.get().wait_seconds < PATIENCE_SECONDS
 
 
 def test_buckets_are_added_to_those_that_are_there_however_many_there_are(queue, tally):

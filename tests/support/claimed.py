@@ -28,6 +28,7 @@ def job(args="[]", kwargs="{}", **changes) -> ClaimedJob:
         "lost": 0,
         "concurrency_key": None,
         "rest": None,
+        "enqueued_at": None,
         "claimed_at": 0.0,
     }
     return ClaimedJob(**values | changes)

@@ -56,4 +56,5 @@ RETURNING
             'first_started_at', first_started_at, 'started_at', started_at, 'worker_id', worker_id, 'errors', errors,
             'snoozes', snoozes
         )::text
-    END;
+    END,
+    CASE WHEN fair_key IS NOT NULL THEN date_part('epoch', enqueued_at) END;

@@ -90,7 +90,8 @@ claimed AS (
                 'first_started_at', first_started_at, 'started_at', started_at, 'worker_id', worker_id, 'errors', errors,
                 'snoozes', snoozes
             )::text
-        END AS rest
+        END AS rest,
+        CASE WHEN fair_key IS NOT NULL THEN date_part('epoch', enqueued_at) END AS enqueued_at
 ),
 spent AS (
     UPDATE pgqueue_queues AS one
@@ -103,5 +104,5 @@ spent AS (
 SELECT
     claimed.rank, claimed.run_at, claimed.id, claimed.task, claimed.args, claimed.kwargs, claimed.attempts,
     claimed.max_attempts, claimed.timeout_seconds, claimed.lost, claimed.flags, claimed.is_old, claimed.concurrency_key,
-    claimed.rest
+    claimed.rest, claimed.enqueued_at
 FROM claimed;
