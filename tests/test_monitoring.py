@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from django_pgqueue.conf import Settings
 from django_pgqueue.contrib.prometheus.families import OF_TABLES, OF_WORKERS
+from django_pgqueue.states import MAX_LOST
+from django_pgqueue.worker.isolation import is_suspect
 from tests.support import needs
+from tests.support.claimed import job
 from tests.support.waiting import PATIENCE_SECONDS
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -125,6 +129,25 @@ def test_each_alert_says_what_it_is_how_bad_and_what_to_do(alert):
     page, _, anchor = alert["annotations"]["runbook"].partition("#")
     heads = re.findall(r"^#+ (.+)$", (DOCS.parent / page).read_text(), flags=re.MULTILINE)
     assert anchor in {head.lower() for head in heads}
+
+
+def alert_of(name: str) -> dict:
+    [found] = [alert for alert in alerts() if alert["alert"] == name]
+    return found
+
+
+def test_heartbeat_is_late_for_the_alert_when_it_is_for_the_probe():
+    """Before the default lease ends, so without a time for which it has to be late."""
+    alert = alert_of("PgqueueHeartbeatLate")
+    assert alert["expr"].strip().endswith(f"> {Settings.lease_seconds.default * 2 // 3}")
+    assert "for" not in alert
+
+
+def test_alert_on_a_dead_worker_says_when_its_jobs_run_alone_and_when_they_die():
+    number = {1: "first", 2: "second", 3: "third"}
+    alone = next(lost for lost in range(10) if is_suspect(job(lost=lost)))
+    text = " ".join(alert_of("PgqueueWorkersDie")["annotations"]["description"].split())
+    assert f"after the {number[alone]} loss alone in its process; after the {number[MAX_LOST]}," in text
 
 
 def test_no_count_raises_an_alert():

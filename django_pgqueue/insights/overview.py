@@ -119,6 +119,11 @@ class QueueLine:
         return self.row.name
 
     @property
+    def is_limited(self) -> bool:
+        """Whether the queue has a limit, so that its jobs may have to wait though slots are free."""
+        return self.row.max_running is not None or self.row.rate_limit is not None
+
+    @property
     def is_known(self) -> bool:
         """Whether it has a row, or jobs."""
         numbers = (self.queued, self.scheduled, self.limited, self.running, self.dead)
@@ -151,7 +156,7 @@ def lines_of(names: Collection[str], alias: str, living: Collection[Worker] | No
     workers = list(living_workers(alias)) if living is None else living
     rows = {row.name: row for row in Queue.objects.using(alias).annotate(is_paused=PAUSED).filter(name__in=names)}
     oldest = CallerConnection(alias).rows(statement("oldest_runnable"), {"most": MOST_LOOKED_AT})
-    ages: dict[str, float] = {queue: seconds for queue, seconds, _is_paused in oldest}
+    ages: dict[str, float] = {queue: seconds for queue, seconds, _holds_back in oldest}
     serving = Counter(name for worker in workers for name in QueueSelector.of(worker.queues).among(names))
     numbers = numbers_of(names, alias)
     return [

@@ -44,8 +44,11 @@ def pending_work(database: Database) -> PendingWork:
 
 
 def oldest_runnable(database: Database, served: QueueSelector) -> float:
-    """Return the seconds that the oldest runnable job has waited, but for paused queues; 0 where none waits."""
+    """Return the seconds that the oldest runnable job has waited; 0 if none waits.
+
+    Paused and limited queues are left out: they hold jobs back on purpose, and no worker is unready because of that.
+    """
     # most = 0: what is due and not promoted, which counts for people, does not make a worker unready.
     rows = database.rows(statement("oldest_runnable"), {"most": 0})
-    waited = [seconds for queue, seconds, is_paused in rows if not is_paused and served.place(queue) is not None]
+    waited = [seconds for queue, seconds, holds_back in rows if not holds_back and served.place(queue) is not None]
     return max(waited, default=0.0)

@@ -6,7 +6,7 @@ import math
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import Unique
+from django_pgqueue import Unique, queues
 from django_pgqueue.jobs.ack import write
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.queue_selector import QueueSelector
@@ -110,6 +110,15 @@ def test_fair_job_has_not_waited_for_longer_than_it_has_been_there(queue, sql):
     app.noop.using(fair_key="a").enqueue()
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 hour', enqueued_at = now() - interval '5 s'")
     assert oldest_runnable(queue, QueueSelector()) == pytest.approx(5, abs=30)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("limits", [{"max_running": 1}, {"rate": 1}])
+def test_job_of_a_limited_queue_does_not_make_a_worker_unready(queue_of_ages, limits):
+    queues.limit("b", **limits)
+    assert oldest_runnable(queue_of_ages, QueueSelector()) == pytest.approx(300, abs=30)
+    queues.limit("b", **dict.fromkeys(limits))
+    assert oldest_runnable(queue_of_ages, QueueSelector()) == pytest.approx(500, abs=30)
 
 
 @pytest.fixture

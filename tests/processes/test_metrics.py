@@ -124,7 +124,7 @@ def test_tables_are_told_by_the_clock_of_the_database(start_worker, sql):
     """The job is older than its row, in a queue that no worker serves; another is due, and the rest is to come."""
     Job.objects.create(task="x", queue="left", run_at=timezone.now() - dt.timedelta(hours=1))
     app.noop.using(queue="left", delay=dt.timedelta(hours=2)).enqueue()
-    Queue.objects.create(name="idle", paused_at=timezone.now())
+    Queue.objects.create(name="idle", paused_at=timezone.now(), max_running=1)
     scraped = Scraped(start_worker, "--queue", "default")
     age = "SELECT extract(epoch FROM statement_timestamp() - min(run_at))::float FROM pgqueue_jobs"
     eventually(lambda: scraped.scrape().of("pgqueue_workers", queue="left") is not None)
@@ -139,6 +139,7 @@ def test_tables_are_told_by_the_clock_of_the_database(start_worker, sql):
     assert sheet.of("pgqueue_jobs", queue="left", status="scheduled") == 1
     assert sheet.of("pgqueue_workers", queue="left") == 0
     assert [sheet.of("pgqueue_queue_paused", queue=queue) for queue in ("left", "idle")] == [0, 1]
+    assert [sheet.of("pgqueue_queue_limited", queue=queue) for queue in ("left", "idle")] == [0, 1]
 
 
 @pytest.mark.parametrize("way", ["away", "silent"])

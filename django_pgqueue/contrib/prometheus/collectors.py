@@ -26,6 +26,7 @@ from django_pgqueue.contrib.prometheus.families import (
     ENQUEUED,
     JOBS,
     LAST_PASS,
+    LIMITED,
     OF_TABLES,
     OF_WORKERS,
     OLDEST,
@@ -155,6 +156,7 @@ def of_queues(queues: Sequence[QueueLine]) -> Iterator[Metric]:
             made[CAPPED].add_metric((line.name, status), float(number.is_short))
         made[OLDEST].add_metric((line.name,), line.oldest_seconds or 0.0)
         made[PAUSED].add_metric((line.name,), float(line.is_paused))
+        made[LIMITED].add_metric((line.name,), float(line.is_limited))
         made[WORKERS].add_metric((line.name,), line.workers)
     yield from made.values()
 

@@ -40,9 +40,12 @@ OLDEST: Final = MetricName(
     "For how long the job has been due that could have run for longest; 0 where none waits.",
 )
 PAUSED: Final = MetricName("pgqueue_queue_paused", "gauge", QUEUE, "Whether the queue is paused: 1 or 0.")
+LIMITED: Final = MetricName(
+    "pgqueue_queue_limited", "gauge", QUEUE, "Whether the queue has a limit, max_running or a rate: 1 or 0."
+)
 WORKERS: Final = MetricName("pgqueue_workers", "gauge", QUEUE, "Living worker processes that serve the queue.")
 
-OF_TABLES: Final = (UP, JOBS, CAPPED, OLDEST, PAUSED, WORKERS)
+OF_TABLES: Final = (UP, JOBS, CAPPED, OLDEST, PAUSED, LIMITED, WORKERS)
 
 # Metrics of one process
 

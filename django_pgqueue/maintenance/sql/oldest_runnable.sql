@@ -1,5 +1,5 @@
--- For how many seconds the job of each queue has waited that could have run for longest, and whether it is paused;
--- no row for a queue where none waits. Called by pending_work.oldest_runnable() for probes of a worker's health, and by
+-- For how many seconds the job of each queue has waited that could have run for longest, and whether the queue holds
+-- jobs back on purpose, paused or limited; no row for a queue where none waits. Called by pending_work.oldest_runnable() for probes of a worker's health, and by
 -- insights.overview. Walks along pgqueue_jobs_claim from one priority of a queue to the next, and reads the first entry
 -- of each. The run_at of a fair job is its turn, which may be before it was enqueued. What is due but still scheduled
 -- counts for people, as it is not promoted while no worker is there: the first ``most`` of it along pgqueue_jobs_due.
@@ -41,8 +41,12 @@ SELECT
         SELECT
         FROM pgqueue_queues AS limits
         WHERE limits.name = found.queue
-          AND limits.paused_at IS NOT NULL
-          AND (limits.resume_at IS NULL OR limits.resume_at > statement_timestamp())
+          AND (
+              limits.max_running IS NOT NULL
+              OR limits.rate_limit IS NOT NULL
+              OR limits.paused_at IS NOT NULL
+                  AND (limits.resume_at IS NULL OR limits.resume_at > statement_timestamp())
+          )
     )
 FROM (
     SELECT heads.queue, heads.since FROM heads WHERE heads.run_at <= statement_timestamp()
