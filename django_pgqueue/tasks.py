@@ -111,7 +111,7 @@ class Task(TaskDefinition, Generic[P, R_co]):
             Their handles, in the order of ``calls``. Of a call that met its conflicting job, the handle of that one.
 
         Raises:
-            As ``enqueue``; the message of InvalidArguments names the position of the call.
+            InvalidArguments: those of a call do not fit; the message names its position. The others as ``enqueue``.
         """
         wanted = arguments_of(calls)
         if not wanted:
@@ -193,7 +193,7 @@ class Call(Generic[R_co]):
             using: the alias whose commit is waited for.
 
         Raises:
-            As ``enqueue``, for what can be known now.
+            InvalidArguments: they do not fit the signature or are not JSON. The others as ``enqueue``.
         """
         check_arguments(self.task, self.args, self.kwargs)
         transaction.on_commit(lambda: enqueue_one(self.task, self.args, self.kwargs), using=using)
@@ -379,7 +379,7 @@ def enqueue_many(calls: Iterable[Call[R]], /) -> list[JobHandle[R]]:
 
     Raises:
         InvalidOption: one is no call, or their tasks put jobs on several databases.
-        As ``enqueue``; the message of InvalidArguments names the position of the call.
+        InvalidArguments: those of a call do not fit; the message names its position. The others as ``enqueue``.
     """
     chosen = list(calls)
     for position, call in enumerate(chosen):

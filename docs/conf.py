@@ -60,6 +60,6 @@ def with_sentences_of_properties(
     _app: Sphinx, what: str, _name: str, _member: Any, _options: Any, lines: list[str]
 ) -> None:
     """Break the first line behind a colon, before which napoleon would expect a type."""
-    if what in {"property", "attribute"} and lines:
+    if what in {"property", "attribute", "data"} and lines:
         first, colon, rest = lines[0].partition(": ")
         lines[:1] = [f"{first}:", rest] if colon else [first]

@@ -35,6 +35,7 @@ from django_pgqueue.validation import LONGEST_TIMEOUT_SECONDS
 from docs import facts, generate
 from tests.support.doc_pages import first_names, names, reference, section, table, without_blocks
 from tests.support.pages import DOCS, PAGES, ROOT, each_page, name_of
+from tests.support.public_names import public_names
 from tests.support.waiting import LONG_PATIENCE_SECONDS
 
 PACKAGE = Path(django_pgqueue.__file__).parent
@@ -43,6 +44,9 @@ PACKAGE = Path(django_pgqueue.__file__).parent
 def slug(heading: str) -> str:
     """Return the anchor that GitHub and MyST give to a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+NAMESPACES = ("jobs", "queues", "schedules", "workers")
 
 
 # The pages themselves
@@ -95,6 +99,11 @@ def test_docs_build_without_a_warning(tmp_path):
     )
     assert built.returncode == 0, built.stderr
     assert (tmp_path / "html" / "tutorial" / "first-job.html").exists()
+    shown = set(
+        re.findall(r'id="django_pgqueue\.([\w.]+)"', (tmp_path / "html" / "reference" / "api.html").read_text())
+    )
+    in_tables = {name for name in public_names() if name.startswith(("signals.job_", "signals.attempt_"))}
+    assert {*public_names()} - shown == {*NAMESPACES} | in_tables
 
 
 # What is generated

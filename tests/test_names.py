@@ -1,22 +1,14 @@
 """Public names: all of them are explained, and stand in the lists of them."""
 
-import importlib
 import inspect
-from typing import Any
 
 import pytest
 
 from tests.support.doc_pages import names, reference, section, table
 from tests.support.pages import ROOT
+from tests.support.public_names import MODULES, module, public_names
 
-MODULES = ("", "jobs", "queues", "schedules", "workers", "exceptions", "signals", "states", "testing", "backend")
-
-
-def module(name: str) -> Any:
-    return importlib.import_module(f"django_pgqueue.{name}".rstrip("."))
-
-
-PUBLIC = [f"{name}.{one}".lstrip(".") for name in MODULES for one in module(name).__all__]
+PUBLIC = public_names()
 
 ROWS = table(section((ROOT / "CHANGELOG.md").read_text(), "### Names"))
 
