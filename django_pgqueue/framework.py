@@ -34,7 +34,7 @@ elif find_spec("django_tasks"):
     NAME = "django_tasks"
 else:
     raise ConfigurationError(
-        "Django has its Tasks framework from 6.0 on. Before, install the backport: pip install 'django-pgqueue[tasks]' "
+        "Django has its Tasks framework from 6.0 on. Before, install the backport: pip install django-tasks "
         "and add 'django_tasks' to INSTALLED_APPS. The @task of django_pgqueue itself needs neither."
     )
 

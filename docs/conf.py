@@ -3,12 +3,13 @@
 ``reference/api.md`` is made of the docstrings of the package, which is imported for it, as in a project.
 """
 
-from importlib.metadata import version as installed
 from typing import Any
 
 import django
 from django.conf import settings
 from sphinx.application import Sphinx
+
+from django_pgqueue.version import VERSION
 
 settings.configure(
     DATABASES={"default": {"ENGINE": "django.db.backends.postgresql"}},
@@ -20,7 +21,7 @@ django.setup()
 project = "django-pgqueue"
 author = "the django-pgqueue authors"
 project_copyright = "the django-pgqueue authors"
-release = version = installed("django-pgqueue")
+release = version = VERSION
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]

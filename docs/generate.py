@@ -5,6 +5,8 @@ python -m docs.generate            # or: make reference
 A table between ``<!-- generated: columns pgqueue_jobs -->`` and ``<!-- end -->`` has the rows of ``facts.of_columns``,
 and the facts that it knows of each. Its head is the page's. A column of which nothing is known is prose, and stays as
 it is written; in a new row it begins with what the code says of the thing, as a draft.
+
+Lines that install the package have ``INSTALLED_FROM`` and the extras that the page names.
 """
 
 import re
@@ -18,11 +20,16 @@ from django.conf import settings
 from docs import facts
 
 DOCS = Path(__file__).parent
+INSTALLED_FROM = "../django-pgqueue"
+"""What ``pip install`` is given on all pages: a checkout, until the distribution has a name on PyPI; then that name."""
+
+INSTALL = re.compile(r"""(pip install(?: --upgrade)?\s+["'])[\w./-]*pgqueue[\w.-]*(?=\[)""")
 REGION = re.compile(r"(<!-- generated: (.+?) -->\n\n)(.*?)(\n<!-- end -->)", re.DOTALL)
 
 
 def rewritten(page: str) -> str:
     """Return a page as the code wants it; what people have written in it stays."""
+    page = INSTALL.sub(lambda found: f"{found[1]}{INSTALLED_FROM}", page)
     return REGION.sub(lambda found: f"{found[1]}{filled(found[3], rows_of(found[2]))}{found[4]}", page)
 
 
@@ -55,10 +62,9 @@ def key(cell: str) -> str:
 
 
 def pages() -> Iterator[Path]:
-    """Yield the pages that have something generated in them."""
-    for page in sorted(DOCS.rglob("*.md")):
-        if "_build" not in page.parts and REGION.search(page.read_text()):
-            yield page
+    """Yield the pages that may have something generated in them."""
+    yield DOCS.parent / "README.md"
+    yield from (page for page in sorted(DOCS.rglob("*.md")) if "_build" not in page.parts)
 
 
 def main() -> None:

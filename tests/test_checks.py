@@ -10,8 +10,9 @@ from django.test import override_settings
 from django.utils import translation
 
 from django_pgqueue import periodic, registry
-from django_pgqueue.checks import check_schedules
+from django_pgqueue.checks import check_distribution, check_schedules
 from django_pgqueue.models import Job
+from django_pgqueue.version import installed, version_of
 from tests.support.schedules import HOUR
 
 ROUTER = "django_pgqueue.routers.PgQueueRouter"
@@ -287,3 +288,18 @@ def test_check_for_deployment_warns_of_it(settings, debug, found):
 
     assert len(warnings(include_deployment_checks=True)) == found
     assert not warnings()
+
+
+@pytest.mark.parametrize(("packages", "ids"), [("pgqueue\n", ["pgqueue.W012"]), (None, [])])
+def test_other_project_of_that_name_is_warned_of(monkeypatch, tmp_path, packages, ids):
+    """As PyPI has it: its metadata list its package, which ours, made by another tool, do not."""
+    metadata = tmp_path / "django_pgqueue-0.9.3.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: django-pgqueue\nVersion: 0.9.3\n")
+    if packages:
+        (metadata / "top_level.txt").write_text(packages)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = [*check_distribution()]
+    assert [message.id for message in found] == ids
+    assert all("django-pgqueue 0.9.3, which is installed, is another project" in message.msg for message in found)
+    assert version_of(installed()) == ("0" if ids else "0.9.3")

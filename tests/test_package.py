@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from django_pgqueue.version import DISTRIBUTION
 from tests.support.wheel import build
 
 SUFFIXES = {".py", ".sql", ".html", ".css", ".js", ".mo", ".typed"}
@@ -110,7 +111,7 @@ def test_sdist_builds_the_same_wheel(sdist, wheel, tmp_path):
 
 def test_metadata_say_what_the_readme_says(metadata, project):
     readme = (project / "README.md").read_text()
-    assert (metadata["Name"], metadata["License-Expression"]) == ("django-pgqueue", "BSD-3-Clause AND MIT")
+    assert (metadata["Name"], metadata["License-Expression"]) == (DISTRIBUTION, "BSD-3-Clause AND MIT")
     assert (metadata["Description-Content-Type"], metadata.get_payload()) == ("text/markdown", readme)
     first, last = re.search(r"Python 3\.(\d+)\D3\.(\d+)", readme).groups()
     assert metadata["Requires-Python"] == f">=3.{first}"
@@ -130,7 +131,7 @@ def test_every_extra_that_the_documentation_names_is_there(metadata, project):
     named = {
         extra
         for page in pages
-        for extras in re.findall(r"django-pgqueue\[([a-z,]+)\]", page.read_text())
+        for extras in re.findall(r"pgqueue\[([a-z,]+)\]", page.read_text())
         for extra in extras.split(",")
     }
     assert {"binary", "embedded"} <= named <= set(metadata.get_all("Provides-Extra"))

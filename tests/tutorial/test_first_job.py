@@ -1,4 +1,4 @@
-"""The tutorial, typed from its first line to its last, outside of this repository, with the built wheel."""
+"""The tutorial, typed from its first line to its last, outside of this repository."""
 
 import contextlib
 import os
@@ -133,13 +133,14 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture
-def environment(place, wheel) -> dict[str, str]:
-    """Variables under which the page's own ``pip install`` finds the wheel, and needs nothing from the network.
+def environment(place) -> dict[str, str]:
+    """Variables under which the page's own ``pip install`` finds a checkout, and needs nothing from the network.
 
     What else it asks for is there already: the packages of the tests' environment, but for this one and pip.
     """
     packages, commands = place / "site-packages", place / "bin"
     packages.mkdir()
+    (place / "django-pgqueue").symlink_to(ROOT)
     for path in Path(sysconfig.get_paths()["purelib"]).iterdir():
         if not re.match(r"(pip|_?_?editable|_?django_pgqueue|pytest_django_pgqueue)\b|.*django_pgqueue", path.name):
             (packages / path.name).symlink_to(path)
@@ -152,7 +153,7 @@ def environment(place, wheel) -> dict[str, str]:
         "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(packages),
         "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": str(wheel.parent),
+        "PIP_NO_BUILD_ISOLATION": "0",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     }
 

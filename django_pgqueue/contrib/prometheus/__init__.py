@@ -6,7 +6,7 @@ try:
     import prometheus_client  # noqa: F401 - whether it is there
 except ModuleNotFoundError as error:
     raise ConfigurationError(
-        "Metrics need prometheus_client, which is not installed: pip install 'django-pgqueue[prometheus]'."
+        "Metrics need prometheus_client, which is not installed: pip install prometheus-client."
     ) from error
 
 from django_pgqueue.contrib.prometheus.collectors import QueueCollector
