@@ -8,6 +8,8 @@ from typing import Any, Final, Generic, Literal, NoReturn, Self, TypedDict, Type
 from django.conf import settings as django_settings
 from django.utils.module_loading import import_string
 
+__all__ = ["PgQueueSettings", "QueueSettings", "TaskDefaults"]
+
 T = TypeVar("T")
 
 

@@ -5,6 +5,8 @@ import logging
 from django_pgqueue.jobs.context import find_current
 from django_pgqueue.log_lines import fields
 
+__all__ = ["JobFields"]
+
 
 class JobFields(logging.Filter):
     """Gives each record that is made while a job runs the fields of that job, as lines of the queue's own have them.

@@ -3,7 +3,10 @@
 import importlib
 from typing import Any
 
-MODULES = ("", "jobs", "queues", "schedules", "workers", "exceptions", "signals", "states", "testing", "backend")
+MODULES = (
+    *("", "jobs", "queues", "schedules", "workers", "exceptions", "signals", "states"),
+    *("conf", "logs", "testing", "backend"),
+)
 """Modules whose ``__all__`` is public; the first is the package itself."""
 
 

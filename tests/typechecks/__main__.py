@@ -17,7 +17,8 @@ MODULES = ("testing", "backend", "logs", "embedded", "signals", "exceptions", "s
 NAMESPACES = ("jobs", "queues", "schedules", "workers")
 
 PUBLIC = re.compile(
-    rf"django_pgqueue\.(?:(?:{'|'.join((*MODULES, *NAMESPACES))})\.)?[A-Za-z]\w*|django_pgqueue\.conf\.\w+Settings"
+    rf"django_pgqueue\.(?:(?:{'|'.join((*MODULES, *NAMESPACES))})\.)?[A-Za-z]\w*"
+    r"|django_pgqueue\.conf\.(?:\w+Settings|TaskDefaults)"
 )
 """Names that others may use. Those of classes stand for their members."""
 

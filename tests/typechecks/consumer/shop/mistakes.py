@@ -68,6 +68,7 @@ def actions() -> None:
 
 settings: PgQueueSettings = {"RETENTION_DAY": 7}  # type: ignore[typeddict-unknown-key]  # pyright: ignore[reportAssignmentType]
 setting: PgQueueSettings = {"RETENTION_DAYS": "7"}  # type: ignore[typeddict-item]  # pyright: ignore[reportAssignmentType]
+defaults: PgQueueSettings = {"TASK_DEFAULTS": {"timeuot": 300}}  # type: ignore[typeddict-unknown-key]  # pyright: ignore[reportAssignmentType]
 
 
 # No mistake
