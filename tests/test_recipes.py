@@ -1,0 +1,185 @@
+"""The pieces of code of docs/how-to/recipes.md and idempotency.md do what the pages say of them."""
+
+import datetime as dt
+import json
+from types import ModuleType, SimpleNamespace
+from unittest import mock
+
+import pytest
+from django.core import mail
+from django.core.mail import EmailMultiAlternatives, send_mail
+from django.core.mail.backends.locmem import EmailBackend
+from django.db import transaction
+from django.test import RequestFactory
+
+from django_pgqueue import registry
+from django_pgqueue.jobs import retry
+from django_pgqueue.models import DeadJob, Job, SucceededJob
+from django_pgqueue.testing import assert_not_enqueued, run_jobs
+from tests.support.pages import DOCS
+from tests.support.pieces import pieces
+
+RECIPES = pieces(DOCS / "how-to" / "recipes.md")
+IDEMPOTENCY = pieces(DOCS / "how-to" / "idempotency.md")
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def run(registry_of, code):
+    """Run a piece in a module of its own, with what it leaves out."""
+
+    def execute(piece: str, **given: object) -> ModuleType:
+        module = ModuleType("tests.app.a_recipe")
+        module.__dict__.update(given)
+        exec(compile(piece, "a recipe", "exec"), module.__dict__)
+        registry._late.clear()  # as tasks that workers load
+        return module
+
+    return execute
+
+
+class Rows:
+    """Stands for a model with one row."""
+
+    def __init__(self, **fields: object) -> None:
+        self.row = SimpleNamespace(pk=17, **fields)
+        self.objects = mock.MagicMock()
+        self.objects.get.return_value = self.row
+        self.objects.select_for_update.return_value.get.return_value = self.row
+        self.objects.create.side_effect = self.create
+        self.objects.filter.return_value.update.side_effect = self.row.__dict__.update
+
+    def create(self, **fields: object) -> SimpleNamespace:
+        self.row.__dict__.update(fields, save=lambda: None)
+        return self.row
+
+
+def reply(status_code: int, **headers: str) -> SimpleNamespace:
+    return SimpleNamespace(status_code=status_code, headers=headers)
+
+
+class TestPaymentProvider:
+    def test_each_attempt_has_the_same_key_and_a_paid_order_is_left_alone(self, run):
+        provider, order = mock.Mock(), Rows(paid_at=None)
+        provider.charge.side_effect = [ConnectionError(), reply(200)]
+        charge = run(RECIPES["Payment provider"], provider=provider, Order=order).charge
+        handle = charge.enqueue(17)
+        assert charge.enqueue(17) == handle
+        run_jobs(until=dt.timedelta(minutes=1), errors="collect")
+        keys = [call.kwargs["idempotency_key"] for call in provider.charge.call_args_list]
+        assert keys == [f"shop-live-{handle.id}"] * 2
+        charge.enqueue(17)
+        assert len(run_jobs().succeeded) == 1
+        assert provider.charge.call_count == 2
+
+    def test_declined_card_is_discarded_and_the_job_that_is_retried_has_its_key(self, run):
+        provider = mock.Mock(**{"charge.return_value": reply(402)})
+        handle = run(RECIPES["Payment provider"], provider=provider, Order=Rows(paid_at=None)).charge.enqueue(17)
+        run_jobs()
+        assert DeadJob.objects.get().reason == "discarded"
+        retry([handle.id])
+        assert Job.objects.get().expires_at is None
+        provider.charge.return_value = reply(200)
+        run_jobs()
+        assert {call.kwargs["idempotency_key"] for call in provider.charge.call_args_list} == {f"shop-live-{handle.id}"}
+
+
+def test_receipt_is_sent_once(run):
+    module = run(RECIPES["E-mail"], Order=Rows(receipt_sent_at=None, email="ada@example.com"))
+    module.send_receipt.enqueue_many([(17,), (17,)])
+    run_jobs()
+    assert [message.extra_headers for message in mail.outbox] == [{"Message-ID": "<receipt-17@shop.example>"}]
+
+
+class TestEmailBackend:
+    @pytest.fixture
+    def backend(self, run):
+        module = run(RECIPES["E-mail backend"])
+        module.SmtpBackend = EmailBackend
+        return module.QueueBackend()
+
+    def test_mail_is_part_of_the_transaction(self, backend):
+        with transaction.atomic():
+            assert send_mail("Hello", "Text", None, ["ada@example.com"], connection=backend) == 1
+            transaction.set_rollback(True)
+        assert_not_enqueued()
+
+    def test_mail_is_as_it_was(self, backend):
+        message = EmailMultiAlternatives("Hello", "Text", "a@b.example", ["c@b.example"], ["d@b.example"], backend)
+        message.attach_alternative("<p>Text</p>", "text/html")
+        message.send()
+        run_jobs()
+        [sent] = mail.outbox
+        assert sent.recipients() == ["c@b.example", "d@b.example"]
+        assert (sent.subject, sent.body, sent.from_email) == ("Hello", "Text", "a@b.example")
+        assert [[*one] for one in sent.alternatives] == [["<p>Text</p>", "text/html"]]
+        assert sent.extra_headers["Message-ID"].startswith("<")
+
+    def test_attachments_are_refused(self, backend):
+        message = EmailMultiAlternatives("Hello", "Text", to=["c@b.example"], connection=backend)
+        message.attach("a.txt", "text", "text/plain")
+        with pytest.raises(ValueError, match="attachments"):
+            message.send()
+
+
+def test_event_that_is_delivered_twice_makes_one_job(run):
+    event, order = Rows(body={"id": "e1", "order": "A1", "state": "paid"}), Rows(state="new")
+    event.objects.get_or_create.side_effect = [(event.row, True), (event.row, False)]
+    signed = mock.Mock(return_value=True)
+    module = run(RECIPES["Webhook receiver"], Event=event, Order=order, has_valid_signature=signed)
+    request = RequestFactory().post("/", json.dumps(event.row.body), content_type="application/json")
+    assert [module.webhook(request).status_code for _ in range(2)] == [204, 204]
+    assert len(run_jobs().succeeded) == 1
+    assert order.row.state == "paid"
+    signed.return_value = False
+    assert module.webhook(request).status_code == 400
+
+
+def test_webhook_that_is_refused_is_sent_again_with_its_key(run):
+    module = run(RECIPES["Webhook sender"])
+    with mock.patch.object(module, "urlopen", side_effect=[OSError(), mock.Mock()]) as opened:
+        handle = module.post_event.enqueue("https://example.com/", {"paid": 17})
+        run_jobs(until=dt.timedelta(minutes=1), errors="collect")
+    keys = [call.args[0].get_header("Idempotency-key") for call in opened.call_args_list]
+    assert keys == [f"shop-live-{handle.id}"] * 2
+
+
+def test_parts_are_joined_once(run):
+    module = run(RECIPES["Fan out, then join"], Batch=Rows(left=None))
+    module.start([1, 2, 3])
+    report = run_jobs()
+    assert [attempt.task.rpartition(".")[2] for attempt in report] == ["do_part"] * 3 + ["finish"]
+
+
+def test_import_goes_on_where_the_attempt_before_has_ended(run):
+    saved, fails = [], iter([False, True, False, False])
+
+    def save(rows):
+        if next(fails):
+            raise OSError
+        saved.extend(rows)
+
+    module = run(RECIPES["Long import that resumes"], read=lambda path: [*range(1200)], save=save)
+    module.import_rows.enqueue("a.csv")
+    run_jobs(until=dt.timedelta(minutes=1), errors="collect")
+    assert saved == [*range(1200)]
+    assert SucceededJob.objects.get().progress["done"] == 1200
+
+
+def test_rate_limited_call_is_tried_again_when_the_reply_says_so(run):
+    client = mock.Mock(**{"get.return_value": reply(429, **{"Retry-After": "90"})})
+    run(RECIPES["Rate-limited API"], client=client).fetch.enqueue("/a")
+    [attempt] = run_jobs()
+    assert attempt.delay_seconds == 90
+
+
+def test_pieces_on_idempotency_run(run):
+    order = Rows(receipt_sent_at=None)
+    mailed = mock.Mock()
+    send_receipt = run(IDEMPOTENCY["Calls without a key"], Order=order, mail_receipt=mailed).send_receipt
+    send_receipt.enqueue_many([(17,), (17,)])
+    run_jobs()
+    mailed.assert_called_once()
+    for heading in ("Atomic database writes", "Idempotency keys of other systems", "At most once", "Duplicate jobs"):
+        run(IDEMPOTENCY[heading])
