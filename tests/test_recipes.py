@@ -106,7 +106,9 @@ class TestEmailBackend:
         assert_not_enqueued()
 
     def test_mail_is_as_it_was(self, backend):
-        message = EmailMultiAlternatives("Hello", "Text", "a@b.example", ["c@b.example"], ["d@b.example"], backend)
+        message = EmailMultiAlternatives(
+            "Hello", "Text", "a@b.example", ["c@b.example"], bcc=["d@b.example"], connection=backend
+        )
         message.attach_alternative("<p>Text</p>", "text/html")
         message.send()
         run_jobs()
