@@ -149,7 +149,7 @@ class Settings:
     """Alias of the same database without a pooler in between, for LISTEN. Default: that of ``DATABASE``."""
 
     lease_seconds = Setting(int, 30, bounds=(3, 86400))
-    """Seconds for which a silent worker keeps its jobs. Heartbeats are sent three times as often."""
+    """Seconds for which a silent worker keeps its jobs. Heartbeats are sent every third of it, or more often."""
 
     task_defaults: Setting[Mapping[str, Any]] = Setting(_as_given, NO_DEFAULTS)
     """Options of the jobs of all tasks that do not say otherwise. Default: those of ``@task``."""

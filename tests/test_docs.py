@@ -8,7 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -288,12 +288,13 @@ def test_page_of_the_app_for_switching_lists_stages():
 
 
 @functools.cache
-def logged() -> list[tuple[str, str]]:
-    """Return level and text of every log line in the package."""
+def logged(*, elsewhere: Collection[Path] = ()) -> list[tuple[str, str]]:
+    """Return level and text of every log line in the package, but for those folders."""
     levels = {"info": "INFO", "warning": "WARNING", "error": "ERROR", "exception": "ERROR"}
     return [
         (levels[node.func.attr], node.args[0].value)
         for path in PACKAGE.rglob("*.py")
+        if not set(elsewhere) & set(path.parents)
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in levels
         if node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str)
@@ -306,6 +307,14 @@ def test_log_lines_on_the_worker_page_are_in_the_code():
             pattern = r"%\w".join(re.escape(part) for part in beginning.split("…"))
             found = {known for known, text in logged() if re.match(pattern, text)}
             assert found == {level}, beginning
+
+
+def test_warnings_and_errors_of_the_code_are_on_the_worker_page():
+    rows = table(section(reference("worker-command"), "### What the lines say"))
+    listed = [".+".join(map(re.escape, one.split("…"))) for beginnings, *_ in rows for one in names(beginnings)]
+    for level, text in logged(elsewhere=(PACKAGE / "testing", PACKAGE / "contrib" / "cutover")):
+        if level != "INFO":
+            assert any(re.match(beginning, text) for beginning in listed), f"{level} {text}"
 
 
 # Statuses, checks, signals, tables

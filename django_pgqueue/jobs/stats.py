@@ -296,7 +296,7 @@ class StatsBuffer:
                 return
             if is_transient(error):
                 raise
-            logger.warning("What jobs have come to is not counted for an hour: %s", one_line(error))
+            logger.warning("Outcomes are not counted for an hour: %s", one_line(error))
             self._add_at = time.monotonic() + REFUSED_SECONDS
         self._counted.clear()
 

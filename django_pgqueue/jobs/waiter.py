@@ -128,7 +128,7 @@ class WaiterLoop:
             self._failures += 1
             self._retry_at = time.monotonic() + reconnect_delay(self._failures)
             if self._failures == 1:
-                logger.warning("Who waits for jobs cannot ask the database: %s", one_line(error))
+                logger.warning("Callers of wait() cannot ask the database: %s", one_line(error))
         self._left_at = math.inf if self._jobs else min(self._left_at, time.monotonic())
 
     def wait(self) -> None:
@@ -270,7 +270,7 @@ class ResultListener:
         self._failures += 1
         self.try_at = time.monotonic() + reconnect_delay(self._failures)
         if self._failures == 1:
-            logger.warning("Who waits for jobs cannot listen, and looks every %g s: %s", conf.poll_seconds, why)
+            logger.warning("Callers of wait() cannot LISTEN, and poll every %g s: %s", conf.poll_seconds, why)
 
 
 # The threads of this process
@@ -356,7 +356,7 @@ class WaiterHub:
                 loop.look()
                 loop.wait()
         except BaseException as error:
-            logger.exception("Who waits for jobs waits in vain; the next one starts anew")
+            logger.exception("The thread of wait() failed; the next call starts another")
             with self._lock:
                 self._end()
                 new, self._new = self._new, []

@@ -300,7 +300,7 @@ class Supervisor:
             with sent_elsewhere(self._receivers.call_later):
                 self._maintenance.finish()
         except Error as error:
-            logger.warning("What this worker left is not settled, its leases will run out: %s", error)
+            logger.warning("Jobs of this worker are not settled until their leases expire: %s", error)
         self._keys.close(0)
         if not self._receivers.close(FAREWELL_SECONDS):
             logger.warning("Receivers of signals have not returned, and are not waited for any longer")

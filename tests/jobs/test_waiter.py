@@ -215,7 +215,7 @@ def test_while_the_database_is_away_all_callers_wait(queue, settings, pool, monk
     is_away.set()
     stays = waiting.waiter_for("default", handle.id)  # the others may have left before the test looks
     waiters = [pool.submit(wait, handle, seconds) for seconds in (0.5, 1.0)]
-    eventually(lambda: "Who waits for jobs cannot ask the database" in caplog.text)
+    eventually(lambda: "Callers of wait() cannot ask the database" in caplog.text)
     for waiter in waiters:
         with pytest.raises(TimeoutError, match="not found yet"):
             waiter.result(PATIENCE_SECONDS)
@@ -238,7 +238,7 @@ def test_thread_that_fails_tells_all_callers_and_the_next_one_starts(queue, monk
     end(queue, result="1")
     with caplog.at_level(logging.ERROR), pytest.raises(ZeroDivisionError):
         handle.result(PATIENCE_SECONDS)
-    assert "the next one starts anew" in caplog.text
+    assert "the next call starts another" in caplog.text
     monkeypatch.undo()
     assert handle.result(PATIENCE_SECONDS) == 1
 
