@@ -3,6 +3,7 @@
 ``reference/api.md`` is made of the docstrings of the package, which is imported for it, as in a project.
 """
 
+import re
 from typing import Any
 
 import django
@@ -47,9 +48,16 @@ linkcheck_timeout = 20
 
 
 def setup(app: Sphinx) -> None:
-    """Connect what corrects docstrings before they are read."""
+    """Connect what corrects pages and docstrings before they are read."""
+    app.connect("source-read", with_pictures_for_dark_pages)
     app.connect("autodoc-skip-member", without_fields_of_tuples)
     app.connect("autodoc-process-docstring", with_sentences_of_properties, priority=400)  # napoleon has 500
+
+
+def with_pictures_for_dark_pages(_app: Sphinx, _page: str, source: list[str]) -> None:
+    """Show the dark one of a pair of pictures on a dark page; on GitHub the page has the light one."""
+    pair = "".join(f"```{{image}} \\2-{mode}.webp\n:alt: \\1\n:class: only-{mode}\n```\n" for mode in ("light", "dark"))
+    source[0] = re.sub(r"^!\[(.+)\]\((\S+)-light\.webp\)$", pair, source[0], flags=re.MULTILINE)
 
 
 def without_fields_of_tuples(_app: Sphinx, _what: str, _name: str, member: Any, *_options: Any) -> bool | None:
