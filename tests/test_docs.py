@@ -8,7 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -288,33 +288,40 @@ def test_page_of_the_app_for_switching_lists_stages():
 
 
 @functools.cache
-def logged(*, elsewhere: Collection[Path] = ()) -> list[tuple[str, str]]:
-    """Return level and text of every log line in the package, but for those folders."""
-    levels = {"info": "INFO", "warning": "WARNING", "error": "ERROR", "exception": "ERROR"}
+def logged(*, but: tuple[Path, ...] = ()) -> list[tuple[str, str]]:
+    """Return level and text of every log line in the package, without those of some folders."""
+    levels = {"debug": "DEBUG", "info": "INFO", "warning": "WARNING", "error": "ERROR", "exception": "ERROR"}
     return [
         (levels[node.func.attr], node.args[0].value)
         for path in PACKAGE.rglob("*.py")
-        if not set(elsewhere) & set(path.parents)
+        if not {*but} & {*path.parents}
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in levels
         if node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str)
     ]
 
 
-def test_log_lines_on_the_worker_page_are_in_the_code():
-    for beginnings, level, *_ in table(section(reference("worker-command"), "### What the lines say")):
-        for beginning in names(beginnings):
-            pattern = r"%\w".join(re.escape(part) for part in beginning.split("…"))
-            found = {known for known, text in logged() if re.match(pattern, text)}
-            assert found == {level}, beginning
+@functools.cache
+def messages_on_the_page() -> list[tuple[str, str, str]]:
+    """Return the level of every message on its page, with its beginning and that as a pattern."""
+    return [
+        (level, beginning, r"%\w".join(re.escape(part) for part in beginning.split("…")))
+        for beginnings, level, *_ in table(section(reference("log-messages"), "## Messages"))
+        for beginning in names(beginnings)
+    ]
 
 
-def test_warnings_and_errors_of_the_code_are_on_the_worker_page():
-    rows = table(section(reference("worker-command"), "### What the lines say"))
-    listed = [".+".join(map(re.escape, one.split("…"))) for beginnings, *_ in rows for one in names(beginnings)]
-    for level, text in logged(elsewhere=(PACKAGE / "testing", PACKAGE / "contrib" / "cutover")):
-        if level != "INFO":
-            assert any(re.match(beginning, text) for beginning in listed), f"{level} {text}"
+def test_messages_on_their_page_are_in_the_code():
+    for level, beginning, pattern in messages_on_the_page():
+        assert {known for known, text in logged() if re.match(pattern, text)} == {level}, beginning
+
+
+def test_every_message_of_the_package_is_on_the_page():
+    """But those of the app for switching, which has a page of its own, and of the helpers for tests."""
+    known = [pattern for _, _, pattern in messages_on_the_page()]
+    elsewhere = (PACKAGE / "contrib" / "cutover", PACKAGE / "testing")
+    missing = [text for _, text in logged(but=elsewhere) if not any(re.match(one, text) for one in known)]
+    assert not missing
 
 
 # Statuses, checks, signals, tables

@@ -98,7 +98,7 @@ def test_reference_lists_every_field():
     found = {"jobs", "by", *FIELDS, "error", "error_message"}
     for function in ("fields", "_fields"):
         found |= {keyword.arg for _, node in calls(function) for keyword in node.keywords if keyword.arg}
-    assert set(first_names(section(reference("worker-command"), "### Fields"))) == found
+    assert set(first_names(section(reference("log-messages"), "## Fields"))) == found
     assert not found & OF_ANY_RECORD
 
 
