@@ -160,5 +160,5 @@ def test_sql_on_the_page_runs(page, sql):
     for role in sorted({role for block in blocks(page, "sql") for role in roles_in(block)}):
         sql(f"DROP ROLE IF EXISTS {role}")  # of a run that was killed
         sql(f"CREATE ROLE {role}")
-    for block in blocks(page, "sql"):
+    for block in blocks(page, "sql", "postgresql"):
         sql(block)
