@@ -371,7 +371,7 @@ def test_exit_codes_on_the_doctors_page_are_those_of_the_code():
 def test_upgrade_page_says_what_each_migration_locks():
     page = (DOCS / "how-to" / "upgrade.md").read_text()
     made = sorted(path.stem for path in (PACKAGE / "migrations").glob("0*.py"))
-    assert first_names(section(page, "### What each migration locks")) == made[1:], "the first finds no table"
+    assert first_names(section(page, "## What each migration locks")) == made[1:], "the first finds no table"
 
 
 def test_glossary_has_every_status_in_order_and_leads_on_from_every_word():

@@ -156,7 +156,7 @@ def listening(view: View) -> Iterator[Finding]:
 
 # Connections
 
-OF_COMMAND = 4  # heartbeat, maintenance, listener, at times table-maintenance; see docs/how-to/deploy.md#connections
+OF_COMMAND = 4  # heartbeat, maintenance, listener, at times table-maintenance; see docs/how-to/sizing.md#connections
 OF_PROCESS = 1  # the consumer; every other thread that uses the database has one more
 SIZE_OF_POOL = 4  # that of psycopg, unless settings say so
 
