@@ -1,4 +1,4 @@
-"""Each query of docs/how-to/ask-in-sql.md is asked of a shop with planted trouble, and answers what the page shows."""
+"""Each query of docs/how-to/ask-in-sql.md, and of docs/sql, answers what is shown in a shop with planted trouble."""
 
 import csv
 import io
@@ -18,7 +18,9 @@ from tests.support.storage import without_autovacuum
 from tests.support.waiting import eventually
 
 HERE = Path(__file__).parent
-PAGE = (HERE.parent / "docs" / "how-to" / "ask-in-sql.md").read_text()
+DOCS = HERE.parent / "docs"
+PAGE = (DOCS / "how-to" / "ask-in-sql.md").read_text()
+FILES = {path.stem: path.read_text() for path in (DOCS / "sql").glob("*.sql")}
 PLANTED = (HERE / "planted.sql").read_text()
 
 Answer = list[dict[str, str]]
@@ -35,27 +37,25 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 PREPARATION = "Before you begin"
-HORIZON, TABLE, PARTITIONS = (
-    "Who keeps dead rows from being removed?",
-    "Is the table bloated?",
-    "Which partitions of the history are there?",
-)
-OF_THE_SERVER = {HORIZON, TABLE, PARTITIONS}
+HORIZON, TABLE = "Who keeps dead rows from being removed?", "Is the table bloated?"
+OF_THE_SERVER = {HORIZON, TABLE, "indexes", "partitions"}
 """What these answer differs from server to server and from day to day."""
 
-QUERIES = {
-    f"{heading} {number}" if number else heading: query
-    for heading, text in sections().items()
-    if heading != PREPARATION
-    for number, query in enumerate(blocks(text, "sql"))
-}
-SAMPLES = {
-    f"{heading} {number}" if number else heading: sample
-    for heading, text in sections().items()
-    for number, sample in enumerate(blocks(text, "text"))
-}
 
-each_query = pytest.mark.parametrize("name", QUERIES)
+def of_page(language: str) -> dict[str, str]:
+    """Return the block in this language below each heading that has one."""
+    found = {heading: blocks(text, language) for heading, text in sections().items() if heading != PREPARATION}
+    return {heading: block for heading, [block] in ((heading, some) for heading, some in found.items() if some)}
+
+
+def parts_of_file(text: str) -> tuple[str, str]:
+    """Return a query with its comments, and the answer, which stands below it as a comment."""
+    query, _, answer = text.partition(";\n\n")
+    return query, "".join(f"{line.removeprefix('--').removeprefix(' ')}\n" for line in answer.splitlines())
+
+
+QUERIES = of_page("sql") | {name: parts_of_file(text)[0] for name, text in FILES.items()}
+SAMPLES = of_page("text") | {name: parts_of_file(text)[1] for name, text in FILES.items()}
 
 
 @pytest.fixture
@@ -98,25 +98,25 @@ def timeless(answer: Answer) -> Answer:
     return [{name: re.sub(r"-?(\d+ days? )?\d\d:\d\d:\d\d", "~", cell) for name, cell in row.items()} for row in answer]
 
 
-def test_every_query_has_an_answer_on_the_page():
+def test_every_query_has_an_answer_and_every_file_is_on_the_page():
     assert len(QUERIES) >= 15
+    assert set(re.findall(r"\(\.\./sql/(\w+)\.sql\)", PAGE)) == set(FILES)
     assert set(QUERIES) == set(SAMPLES)
 
 
-def test_answers_on_the_page_are_those_of_the_planted_shop(shop, ask):
-    names = [name for name in QUERIES if not name.startswith(tuple(OF_THE_SERVER))]
+def test_answers_that_are_shown_are_those_of_the_planted_shop(shop, ask):
+    names = [name for name in QUERIES if name not in OF_THE_SERVER]
     answers = {name: timeless(ask(name)) for name in names}
     assert answers == {name: timeless(shown(SAMPLES[name])) for name in names}
 
 
 def test_answers_of_the_server_have_the_columns_on_the_page(ask, sql):
-    names = [name for name in QUERIES if name.startswith(tuple(OF_THE_SERVER))]
     columns = {}
-    for name in names:
+    for name in OF_THE_SERVER:
         with connection.cursor() as cursor:
             cursor.execute(QUERIES[name])
             columns[name] = [column.name for column in cursor.description]
-    assert columns == {name: list(shown(SAMPLES[name])[0]) for name in names}
+    assert columns == {name: list(shown(SAMPLES[name])[0]) for name in OF_THE_SERVER}
 
 
 def test_role_of_the_page_may_ask_everything_and_change_nothing(shop, sql):
@@ -152,7 +152,7 @@ def test_oldest_job_stands_for_its_queue_as_do_paused_ones(shop, ask):
 
 def test_wait_counts_from_run_at(shop, ask, sql):
     sql("UPDATE pgqueue_jobs SET enqueued_at = now() - interval '9 days' WHERE queue = 'emails'")
-    [mails] = [row for row in ask("How long do jobs wait that are ready?") if row["queue"] == "emails"]
+    [mails] = [row for row in ask("waits_of_ready_jobs") if row["queue"] == "emails"]
     assert (mails["ready"], mails["longest"][:5]) == ("100", "00:01")
 
 
@@ -163,7 +163,7 @@ def test_ends_of_buckets_are_those_that_workers_count_by(transactional_db):
 
 
 def test_steady_failures_are_no_spike_and_new_ones_are(shop, ask, sql):
-    name = "Does something fail that did not fail yesterday?"
+    name = "new_failures"
     assert [row["task"] for row in ask(name)] == ["shop.tasks.send_receipt"]
     sql("UPDATE pgqueue_stats SET succeeded = 20, failed = 1 WHERE queue = 'emails'")
     assert ask(name) == []
@@ -171,7 +171,7 @@ def test_steady_failures_are_no_spike_and_new_ones_are(shop, ask, sql):
 
 def test_task_that_is_new_and_fails_is_a_spike(transactional_db, ask, sql):
     sql("INSERT INTO pgqueue_stats (minute, queue, task, failed) VALUES (now() - interval '2 minutes', 'q', 'new', 5)")
-    [spike] = ask("Does something fail that did not fail yesterday?")
+    [spike] = ask("new_failures")
     assert (spike["task"], spike["failures"], spike["percent_before"]) == ("new", "5", "0")
 
 
@@ -186,10 +186,10 @@ def test_dead_rows_and_partitions_are_those_that_are_there(shop, ask, sql):
         sql("DELETE FROM pgqueue_jobs WHERE queue = 'imports'")
         sql("SELECT pg_stat_force_next_flush()")
         eventually(lambda: int(ask(TABLE)[0]["dead"]) >= 12_000)
-    partitions = {row["partition"]: row for row in ask(PARTITIONS)}
+    partitions = {row["partition"]: row for row in ask("partitions")}
     assert partitions["pgqueue_succeeded_jobs_default"]["holds"] == "what fits nowhere else"
     assert sum(int(row["rows"]) for row in partitions.values()) >= 101
-    assert "pgqueue_jobs_claim" in {row["index"] for row in ask(f"{TABLE} 1")}
+    assert "pgqueue_jobs_claim" in {row["index"] for row in ask("indexes")}
 
 
 # Who pins the horizon: on a server of its own, with a standby
@@ -268,23 +268,15 @@ def crowd(request, shop, sql) -> Iterator[None]:
         yield
 
 
-def test_no_query_reads_the_whole_table_and_each_leans_on_the_index_that_the_page_names(crowd, sql):
-    for heading, text in sections().items():
-        if heading == PREPARATION:
-            continue
-        leant_on: set[str] = set()
-        for query in blocks(text, "sql"):
-            [(plan,)] = sql(f"EXPLAIN (FORMAT JSON) {query}")
-            nodes = list(nodes_of(json.loads(plan) if isinstance(plan, str) else plan))
-            scans = [node for node in nodes if node.get("Relation Name") == "pgqueue_jobs"]
-            assert "Seq Scan" not in {node["Node Type"] for node in scans}, f"{heading}: {json.dumps(nodes, indent=1)}"
-            leant_on |= {node["Index Name"] for node in nodes if "Index Name" in node}
-        named = {
-            name
-            for line in re.findall(r"^(?:Both )?[Ll]eans? on [^.]*", text, flags=re.MULTILINE)
-            for name in names(line)
-        }
-        assert {name for name in named if name.startswith("pgqueue_jobs")} <= leant_on, heading
+def test_no_query_reads_the_whole_table_and_each_leans_on_the_index_that_it_names(crowd, sql):
+    for name, query in QUERIES.items():
+        [(plan,)] = sql(f"EXPLAIN (FORMAT JSON) {query}")
+        nodes = list(nodes_of(json.loads(plan) if isinstance(plan, str) else plan))
+        scans = [node for node in nodes if node.get("Relation Name") == "pgqueue_jobs"]
+        assert "Seq Scan" not in {node["Node Type"] for node in scans}, f"{name}: {json.dumps(nodes, indent=1)}"
+        named = {index for line in re.findall(r"^-- Index: (.+)$", query, re.MULTILINE) for index in line.split(", ")}
+        leant_on = {node["Index Name"] for node in nodes if "Index Name" in node}
+        assert {index for index in named if index.startswith("pgqueue_jobs")} <= leant_on, name
 
 
 def nodes_of(plan: list) -> Iterator[dict]:
@@ -293,7 +285,3 @@ def nodes_of(plan: list) -> Iterator[dict]:
         node = waiting.pop()
         yield node
         waiting += node.get("Plans", [])
-
-
-def names(line: str) -> list[str]:
-    return re.findall(r"`(\w+)`", line)
