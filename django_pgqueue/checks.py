@@ -29,7 +29,7 @@ from django_pgqueue.schedules.periodic import declared, left_out
 from django_pgqueue.schedules.sync import definition_of
 from django_pgqueue.version import DISTRIBUTION, installed, is_foreign
 
-OF_FINDINGS = {  # by the names of docs/reference/findings.md
+OF_FINDINGS = {  # by the names of docs/reference/doctor-command.md#findings
     "columns-missing": "pgqueue.W007",
     "indexes-missing": "pgqueue.W007",
     "indexes-invalid": "pgqueue.W007",

@@ -122,7 +122,8 @@ def of_tables() -> Iterator[Row]:
     for model in apps.get_app_config("pgqueue").get_models():
         models_of.setdefault(model._meta.db_table, []).append(model.__name__)
     for table, names in models_of.items():
-        yield Row(f"[`{table}`](#{table})", {"model": listed(names)})
+        page = "" if table.endswith("_jobs") else "../internals/schema.md"
+        yield Row(f"[`{table}`]({page}#{table})", {"model": listed(names)})
 
 
 def of_columns(table: str, *, but: Sequence[str] = ()) -> Iterator[Row]:
