@@ -341,20 +341,20 @@ def names_found_in(places: Iterable[Any]) -> set[str]:
 
 
 def test_findings_page_lists_every_finding_and_those_of_the_doctor_apart():
-    page = reference("findings")
+    page = reference("doctor-command")
     of_doctor = names_found_in(set(doctor.ALL_LOOKS) - set(doctor.LOOKS))
     of_all = names_found_in({inspect.getmodule(look) for look in doctor.ALL_LOOKS}) | {doctor.NOT_LOOKED_AT}
     of_panel = of_all - of_doctor
     assert len(of_all) > 25
     assert not of_doctor & names_found_in(doctor.LOOKS)
-    assert sorted(first_names(page.partition("\n## ")[0])) == sorted(of_panel)
-    assert sorted(first_names(section(page, "## By pgqueue_doctor alone"))) == sorted(of_doctor)
+    assert sorted(first_names(section(page, "## Findings"))) == sorted(of_panel)
+    assert sorted(first_names(section(page, "## Findings of the command only"))) == sorted(of_doctor)
     assert set(OF_FINDINGS) <= of_panel
 
 
 def test_levels_on_the_findings_page_are_those_of_the_code():
     """Those that have one level only; of the others the page says when it is which."""
-    rows = {names(row[0])[0]: row[1] for row in table(reference("findings")) if row[1] in {"error", "warning"}}
+    rows = {names(row[0])[0]: row[1] for row in table(reference("doctor-command")) if row[1] in {"error", "warning"}}
     code = "".join(inspect.getsource(module) for module in map(inspect.getmodule, doctor.ALL_LOOKS))
     levels = dict(re.findall(r'\bname="([a-z-]+)",\n\s+level=Level\.(\w+),', code))
     assert len(rows) > 20

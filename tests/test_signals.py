@@ -23,7 +23,7 @@ from tests.support.many import enqueued_ids
 from tests.support.running import run_claimed
 
 ALL = {name: signal for name, signal in vars(signals).items() if isinstance(signal, Signal)}
-ARGUMENTS = {names(row[0])[0]: set(names(row[2])) for row in table(reference("signals").partition("\n## ")[0])}
+ARGUMENTS = {names(row[0])[0]: set(names(row[2])) for row in table(reference("signals").partition("\n## event")[0])}
 
 
 def test_signals_and_their_event_are_what_the_module_exports():
