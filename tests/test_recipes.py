@@ -55,6 +55,19 @@ class Rows:
         return self.row
 
 
+def test_each_recipe_is_run_below():
+    assert {*RECIPES} == {
+        "Payment provider",
+        "E-mail",
+        "E-mail backend",
+        "Webhook receiver",
+        "Webhook sender",
+        "Fan out, then join",
+        "Long import that resumes",
+        "Rate-limited API",
+    }
+
+
 def reply(status_code: int, **headers: str) -> SimpleNamespace:
     return SimpleNamespace(status_code=status_code, headers=headers)
 
