@@ -19,16 +19,20 @@ from django.test import override_settings
 
 import django_pgqueue
 import pytest_django_pgqueue
-from django_pgqueue import Limit, Unique, doctor, exceptions, signals, states, testing
+from django_pgqueue import Limit, Unique, doctor, exceptions, rates, signals, states, testing
 from django_pgqueue.backend.native_tasks import BACKEND_OPTIONS, JOB_OPTIONS, TASK_OPTIONS
 from django_pgqueue.checks import OF_FINDINGS, check_settings
 from django_pgqueue.conf import DEFAULTS, SETTINGS
 from django_pgqueue.contrib.cutover.enqueue import STAGES
 from django_pgqueue.db.errors import REFUSING_CLASSES
 from django_pgqueue.db.queries import statement
-from django_pgqueue.management.commands import pgqueue_doctor
+from django_pgqueue.jobs.context import LONGEST_MESSAGE
+from django_pgqueue.jobs.failure import LONGEST_ERROR_BYTES
+from django_pgqueue.management.commands import pgqueue_doctor, pgqueue_worker
 from django_pgqueue.options import OF_CALLS, OF_TASKS, Options
+from django_pgqueue.schedules import periodic
 from django_pgqueue.states import LONGEST_DELAY, Status
+from django_pgqueue.stored_values import DEEPEST
 from django_pgqueue.testing import JobRun, RunReport, assert_enqueued, assert_not_enqueued, run_jobs
 from django_pgqueue.testing.assertions import Expected, Wanted
 from django_pgqueue.validation import LONGEST_TIMEOUT_SECONDS
@@ -374,13 +378,46 @@ def test_upgrade_page_says_what_each_migration_locks():
     assert first_names(section(page, "## What each migration locks")) == made[1:], "the first finds no table"
 
 
-def test_glossary_has_every_status_in_order_and_leads_on_from_every_word():
-    rows = table((DOCS / "glossary.md").read_text())
+@pytest.mark.parametrize("page", ["glossary.md", "internals/words.md"])
+def test_glossary_is_in_order_and_leads_on_from_every_word(page):
+    rows = table((DOCS / page).read_text())
     linked = [re.fullmatch(r"\[([^\]]+)\]\([\w/.#-]+\)", row[0]) for row in rows]
     assert all(linked)
     words = [match[1] for match in linked]
     assert words == sorted(words, key=lambda word: word.lower().replace("_", " "))
-    assert set(Status) <= set(words)
+    assert page != "glossary.md" or set(Status) <= set(words)
+
+
+LIMITS = {
+    "name of a queue": states.LONGEST_QUEUE,
+    "name of a task": states.LONGEST_NAME,
+    "unique key, concurrency key, fair key": states.LONGEST_KEY,
+    "name of a schedule": periodic.LONGEST_NAME,
+    "arguments, metadata, result, each": DEFAULTS["MAX_PAYLOAD_BYTES"] // 1024**2,
+    "nesting of arguments, metadata and results": DEEPEST,
+    "message of progress": LONGEST_MESSAGE,
+    "error of an attempt, with its traceback": LONGEST_ERROR_BYTES // 1024,
+    "priority": states.HIGHEST_PRIORITY,
+    "`max_attempts`, `max_snoozes`": states.MOST_SNOOZES,
+    "lost attempts, whatever `max_attempts`": states.MAX_LOST,
+    "`timeout`, `lease`": LONGEST_TIMEOUT_SECONDS // (365 * 24 * 3600),
+    "`delay`": LONGEST_DELAY.days,
+    "`run_at`": states.LATEST.year - 1,
+    "jobs at once per concurrency key": states.MOST_SLOTS,
+    "rate of a queue": rates.MOST,
+    "jitter of a schedule": periodic.LONGEST_JITTER_SECONDS // (24 * 3600),
+    "missed ticks that `catch_up` may enqueue": periodic.HIGHEST_CATCH_UP_LIMIT,
+    "`--concurrency`": pgqueue_worker.BOUNDS["concurrency"].highest,
+    "`--processes`": pgqueue_worker.BOUNDS["processes"].highest,
+    "history of succeeded jobs": SETTINGS["RETENTION_DAYS"].bounds[1],
+}
+
+
+def test_limits_on_their_page_are_those_of_the_code():
+    written = {row[0]: row[1] for row in table(reference("limits"))}
+    assert set(written) == set(LIMITS)
+    for name, limit in LIMITS.items():
+        assert re.search(rf"\b({limit}|{limit:,})\b", written[name]), name
 
 
 def test_signals_page_lists_what_receivers_get():
