@@ -66,7 +66,7 @@ def check_schedules(**_: Any) -> Iterator[CheckMessage]:
         except InvalidArguments as error:
             yield Error(
                 f"The schedule {name!r} of {schedule.task.name} cannot be stored: {error}",
-                hint="Give args= and kwargs= of @periodic values that JSON knows, or set PGQUEUE['JSON_ENCODER'].",
+                hint="Bind values that JSON knows, or set PGQUEUE['JSON_ENCODER'].",
                 id="pgqueue.E005",
             )
 

@@ -13,7 +13,7 @@ from django_pgqueue import periodic, registry
 from django_pgqueue.checks import check_distribution, check_schedules
 from django_pgqueue.models import Job
 from django_pgqueue.version import installed, version_of
-from tests.support.schedules import HOUR
+from tests.support.schedules import HOUR, bound
 
 ROUTER = "django_pgqueue.routers.PgQueueRouter"
 
@@ -249,7 +249,7 @@ def test_atomic_tasks_at_read_committed_are_fine(db):
 
 
 def test_check_names_schedules_that_cannot_be_stored(recode):
-    recode(periodic(every=HOUR, args=[{1, 2}]), periodic(every=HOUR, name="good", args=["x"]))
+    recode(bound(periodic(every=HOUR), {1, 2}), bound(periodic(every=HOUR, name="good"), "x"))
     [error] = check_schedules()
     assert (error.id, "'tests.app.tasks.record'" in error.msg, "args[0] is the set" in error.msg) == (
         "pgqueue.E005",
@@ -264,7 +264,7 @@ def test_declaration_of_a_queue_that_cannot_work_is_named():
 
 
 def test_check_names_tasks_and_schedules_on_queues_that_are_not_declared(recode, monkeypatch):
-    recode(periodic(every=HOUR, queue="nightly"))
+    recode(bound(periodic(every=HOUR), queue="nightly"))
     misspelt = registry.get("tests.app.tasks.noop").using(queue="emials")
     monkeypatch.setattr(registry, "_registry", {"shop.tasks.send": misspelt})
     assert not found(PGQUEUE={})

@@ -77,10 +77,10 @@ class PgQueueTask(AnyTask, OwnOptionsOrNone):
             raise of_both(error) from None
 
     @property
-    def native(self) -> "TaskDefinition":
+    def native(self) -> tasks.Task[..., Any]:
         """The same task as ``@task`` of ``django_pgqueue`` makes it: for schedules, and all else that takes one."""
         backend: Any = self.get_backend()
-        native: TaskDefinition = backend.native(self)
+        native: tasks.Task[..., Any] = backend.native(self)
         return native
 
     def using(

@@ -4,14 +4,13 @@ import datetime as dt
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar, Unpack
+from typing import Any, Literal, Protocol, TypeVar
 
 from django.conf import settings
 
 from django_pgqueue import registry
 from django_pgqueue.exceptions import ConfigurationError, InvalidSchedule
 from django_pgqueue.keys import as_json
-from django_pgqueue.options import CallOptions
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.schedules.recurrence import Recurrence
 from django_pgqueue.states import CatchUp
@@ -51,21 +50,20 @@ class DeclaredSchedule:
 
 def periodic(
     cron: str = "",
+    /,
     *,
     every: float | dt.timedelta | None = None,
     timezone: str | dt.tzinfo | None = None,
     name: str | None = None,
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
     jitter: float | dt.timedelta = 0,
     catch_up: Literal["last", "none", "all"] = "last",
     catch_up_limit: int = 100,
-    **options: Unpack[CallOptions],
 ) -> Callable[[T], T]:
     """Declare that a task is to be enqueued again and again. Goes above ``@task``; may stand there several times.
 
-    It also takes a call, for arguments and options that type checkers look at:
-    ``periodic("@weekly", name="weekly")(report.using(priority=-10).bind("week"))``.
+    For jobs with arguments, or with options beside those of the task, it is given a call:
+    ``periodic("@weekly", name="weekly")(report.using(priority=-10).bind("week"))``. ``run_at``, ``delay`` and
+    ``database`` are not for schedules.
 
     A task of Django's Tasks framework that another backend runs, as in tests, gets no schedule; a system check says so.
 
@@ -74,30 +72,26 @@ def periodic(
         every: in place of ``cron``, the time between two ticks, in seconds or as a timedelta, a second to 100 years.
         timezone: the zone whose clock ``cron`` means, its name or a ``ZoneInfo``. Default: ``TIME_ZONE``.
         name: of the schedule, unique in the database. Default: that of the task.
-        args: positional arguments of the jobs.
-        kwargs: keyword arguments of the jobs.
         jitter: seconds or a timedelta, up to a day: each job may start later by a part of it, which is the same for
             all jobs of the schedule and another for each schedule.
         catch_up: which of the ticks that no worker was there for become jobs after all: the ``last`` one, ``none``, or
             ``all``.
         catch_up_limit: how many ``all`` are at most, 1 to 10,000: the last ones.
-        options: of ``Task.using``, but for ``run_at``, ``delay`` and ``database``.
 
     Raises:
-        InvalidSchedule: a value cannot work, or the arguments do not fit the task.
-        InvalidOption: an option is unknown, out of range or of the wrong type.
+        InvalidSchedule: a value cannot work, or the task takes arguments that are not given.
         ConfigurationError: it does not stand above ``@task``, or the name is taken.
     """
     if not isinstance(cron, str):
         raise ConfigurationError(f"@periodic says when, as in @periodic('@daily'); it is given {cron!r}.")
 
     def declare(given: T) -> T:
-        task, arguments, changes = registry.native(given), (args, kwargs or {}), dict(options)
+        task: Any = registry.native(given)
+        args: Sequence[Any] = ()
+        kwargs: Mapping[str, Any] = {}
+        changes: Mapping[str, Any] = {}
         if isinstance(given, Call):
-            if args or kwargs or options:
-                raise InvalidSchedule(f"Arguments and options of {given!r} are its own: leave them out of periodic().")
-            task = registry.find(given.task.name)
-            arguments = given.args, given.kwargs
+            task, args, kwargs = registry.find(given.task.name), given.args, given.kwargs
             changes = _changes(task, given.task)
         if not isinstance(task, TaskDefinition) and hasattr(task, "get_backend"):
             _left_out[_name(name or task.module_path)] = task
@@ -105,16 +99,16 @@ def periodic(
         if not isinstance(task, TaskDefinition) or registry.find(task.name) is not task:
             raise ConfigurationError(
                 f"@periodic is given {given!r}, which is not a task as @task has made it. Write @periodic(…) above "
-                "@task, and options such as queue= into @periodic(…) itself."
+                "@task, or give it a call, as in periodic('@daily')(report.using(queue='slow').bind('week'))."
             )
-        check_arguments(task, *arguments)
+        check_arguments(task, args, kwargs)
         register(
             DeclaredSchedule(
                 name=_name(task.name if name is None else name),
                 task=task,
                 rhythm=Recurrence(cron, _interval(every), _zone_name(timezone) or settings.TIME_ZONE),
-                args=arguments[0],
-                kwargs=arguments[1],
+                args=args,
+                kwargs=kwargs,
                 options=stored_options(task, changes),
                 jitter_seconds=_jitter(jitter),
                 **check_catch_up(catch_up, catch_up_limit),
@@ -168,14 +162,11 @@ def left_out() -> Mapping[str, Any]:
 
 def check_arguments(task: TaskDefinition, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise InvalidSchedule unless the arguments fit the task; their values are not told."""
-    if isinstance(args, str) or not isinstance(args, Sequence) or not isinstance(kwargs, Mapping):
-        kinds = f"{type(args).__name__} and {type(kwargs).__name__}"
-        raise InvalidSchedule(f"args is a tuple or list and kwargs a dict, not {kinds}, as in args=('daily',).")
     try:
         task.signature.bind(*args, **kwargs)
     except TypeError as error:
         raise InvalidSchedule(
-            f"{task.name} takes {task.signature}, which args= and kwargs= of the schedule do not fit: {error}."
+            f"{task.name} takes {task.signature}, which the arguments of the schedule do not fit: {error}."
         ) from error
 
 

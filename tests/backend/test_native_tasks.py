@@ -227,15 +227,16 @@ def test_native_task_of_another_function_keeps_its_name(own_registry):
 
 def test_task_of_the_framework_may_have_a_schedule(own_registry, monkeypatch):
     monkeypatch.setattr("django_pgqueue.schedules.periodic._declared", {})
-    made = periodic(cron="0 3 * * *", args=(1,), queue="mail")(app.add)
-    assert made is app.add
-    [schedule] = declared().values()
-    assert (schedule.task, schedule.name) == (app.add.native, "tests.app.contract.add")
+    assert periodic("0 3 * * *")(app.echo) is app.echo
+    periodic("0 3 * * *")(app.add.native.using(queue="mail").bind(1))
+    of_task, of_call = declared().values()
+    assert (of_task.task, of_task.name) == (app.echo.native, "tests.app.contract.echo")
+    assert (of_call.task, of_call.args, of_call.options) == (app.add.native, (1,), {"queue": "mail"})
 
 
 def test_schedule_of_a_task_of_another_backend_is_reported(monkeypatch):
     monkeypatch.setattr("django_pgqueue.schedules.periodic._left_out", {})
-    assert periodic(cron="@daily", name="nightly")(app.lent) is app.lent
+    assert periodic("@daily", name="nightly")(app.lent) is app.lent
     assert set(left_out()) == {"nightly"}
     assert "pgqueue.W005" in {message.id for message in run_checks(tags=["pgqueue"])}
 

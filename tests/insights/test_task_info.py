@@ -27,7 +27,7 @@ def test_options_that_differ_from_their_defaults_are_told_too():
 
 def test_former_names_and_schedules_are_told(code):
     task = registry.get("tests.app.tasks.old_name")
-    periodic(cron="0 9 * * mon-fri", name="daily", timezone="Europe/Berlin")(task)
+    periodic("0 9 * * mon-fri", name="daily", timezone="Europe/Berlin")(task)
     periodic(every=dt.timedelta(hours=1), name="hourly")(task)
     told = as_json(task)
     assert told["aliases"] == ["tests.app.tasks.old_name"]

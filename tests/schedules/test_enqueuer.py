@@ -20,7 +20,7 @@ from django_pgqueue.schedules.enqueuer import FireResult, PeriodicEnqueuer, fire
 from django_pgqueue.schedules.recurrence import Recurrence
 from django_pgqueue.signals import job_enqueued
 from django_pgqueue.worker.metrics import on_enqueued
-from tests.support.schedules import DAY, HOUR, RECORD, SECOND, START, make
+from tests.support.schedules import DAY, HOUR, RECORD, SECOND, START, bound, make
 from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -407,7 +407,7 @@ def test_worker_declares_and_fires_and_tells_each_thing_once(queue, recode, capl
     recode(
         periodic(every=HOUR),
         periodic(every=2 * HOUR, name="edited"),
-        periodic(every=HOUR, name="wrong", args=[b"%s"]),
+        bound(periodic(every=HOUR, name="wrong"), b"%s"),
     )
     for _ in range(2):
         scheduler.declare_schedules()

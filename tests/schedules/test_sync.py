@@ -11,14 +11,14 @@ from django_pgqueue.models import Schedule
 from django_pgqueue.schedules import sync
 from django_pgqueue.schedules.enqueuer import FireResult, fire_due
 from django_pgqueue.schedules.sync import sync_schedules
-from tests.support.schedules import HOUR, RECORD, make
+from tests.support.schedules import HOUR, RECORD, bound, make
 
 pytestmark = pytest.mark.usefixtures("code")
 
 
 @pytest.mark.django_db(transaction=True)
 def test_new_schedule_stands_in_the_table_and_is_due_at_its_next_tick(queue, recode):
-    recode(periodic(cron="0 0 1 1 *", timezone="UTC", args=["x"], priority=5, jitter=7, catch_up="all"))
+    recode(bound(periodic("0 0 1 1 *", timezone="UTC", jitter=7, catch_up="all"), "x", priority=5))
     assert sync_schedules(queue).new == [RECORD]
     row = Schedule.objects.get()
     assert (row.cron, row.timezone, row.every_seconds, row.args, row.kwargs) == ("0 0 1 1 *", "UTC", None, ["x"], {})
@@ -33,7 +33,7 @@ def test_changed_schedule_changes_its_row_and_keeps_what_did_not_change(queue, r
     recode(periodic(every=HOUR))
     sync_schedules(queue)
     due = Schedule.objects.get().next_at
-    recode(periodic(every=HOUR, args=["y"], queue="slow"))
+    recode(bound(periodic(every=HOUR), "y", queue="slow"))
     assert sync_schedules(queue).changed == [RECORD]
     row = Schedule.objects.get()
     assert (row.args, row.options, row.next_at) == (["y"], {"queue": "slow"}, due)
@@ -43,7 +43,7 @@ def test_changed_schedule_changes_its_row_and_keeps_what_did_not_change(queue, r
     recode(periodic(every=HOUR))
     sync_schedules(queue)
     assert Schedule.objects.get().next_at == row.created_at + HOUR  # in turns, as by old and new workers
-    recode(periodic(cron="0 0 1 1 *", timezone="UTC"))
+    recode(periodic("0 0 1 1 *", timezone="UTC"))
     sync_schedules(queue)
     assert Schedule.objects.get().next_at == dt.datetime(timezone.now().year + 1, 1, 1, tzinfo=dt.UTC)
 
@@ -152,7 +152,7 @@ def test_old_worker_leaves_alone_what_only_a_new_one_declares(queue, recode):
 def test_schedules_made_by_hand_are_not_touched(queue, recode):
     make("mine")
     make(RECORD)
-    recode(periodic(cron="@daily"))
+    recode(periodic("@daily"))
     found = sync_schedules(queue)
     assert (found.new, found.changed, found.gone, found.taken) == ([], [], [], [RECORD])
     assert set(Schedule.objects.values_list("every_seconds", flat=True)) == {3600}
@@ -160,7 +160,7 @@ def test_schedules_made_by_hand_are_not_touched(queue, recode):
 
 @pytest.mark.django_db(transaction=True)
 def test_arguments_that_json_cannot_hold_keep_out_their_schedule_only(queue, recode):
-    recode(periodic(every=HOUR, args=[{1, 2}]), periodic(every=HOUR, name="good"))
+    recode(bound(periodic(every=HOUR), {1, 2}), periodic(every=HOUR, name="good"))
     found = sync_schedules(queue)
     assert found.new == ["good"]
     assert "args[0] is the set" in found.wrong[RECORD]

@@ -130,11 +130,11 @@ class TimeTravelTest(TestCase):
 def schedules(monkeypatch):
     """Declare schedules for one test."""
     monkeypatch.setattr(timetable, "_declared", {})
-    return lambda task=helped.note, **options: periodic(**{"args": ("tick",), **options})(task)
+    return lambda cron="", task=helped.note, **timing: periodic(cron, **timing)(task.bind("tick"))
 
 
 def test_schedules_tick_when_the_time_comes(db, schedules):
-    schedules(cron="0 18 * * *", timezone="UTC")
+    schedules("0 18 * * *", timezone="UTC")
     report = run_jobs(until=dt.timedelta(days=3))
     assert [(run.at.hour, run.at.minute, run.at.second) for run in report] == [(18, 0, 0)] * 3
     assert len({run.at.date() for run in report}) == 3
@@ -143,7 +143,7 @@ def test_schedules_tick_when_the_time_comes(db, schedules):
 
 def test_only_schedules_of_the_task_tick(db, schedules):
     schedules(every=HOUR, name="this")
-    schedules(helped.one_by_one, every=HOUR, name="other")
+    schedules(task=helped.one_by_one, every=HOUR, name="other")
     assert {run.task for run in run_jobs(until=3 * HOUR, task=helped.note)} == {helped.note.name}
     assert_not_enqueued(helped.one_by_one)
 

@@ -71,10 +71,10 @@ task(backof=1)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue
 task(run_at=dt.datetime.now(dt.UTC))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 pack("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 periodic("@daily", catch_up="allways")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-periodic("@daily", prioritty=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def decide() -> None:
+    periodic("@daily", priority=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     exponential(factor=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     Retry(delay="1m")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     Snooze()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
