@@ -1,7 +1,5 @@
 """The shim of docs/how-to/switch-from-celery.md for packages whose code is not one's own."""
 
-from datetime import timedelta
-
 from celery import Celery, Task
 
 from django_pgqueue import task
@@ -14,8 +12,7 @@ def run(name, args, kwargs):
 
 class Queued(Task):
     def apply_async(self, args=None, kwargs=None, *, countdown=0, **_):
-        delay = timedelta(seconds=countdown or 0)
-        return run.using(delay=delay).enqueue(self.name, list(args or ()), kwargs or {})
+        return run.using(delay=countdown).enqueue(self.name, list(args or ()), kwargs or {})
 
 
 app = Celery("shop", task_cls=Queued)
