@@ -119,7 +119,7 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c '$(CHECK)' || { echo "django-pgqueue needs Python 3.11 or newer; $(PYTHON) is" \
 		"$$($(PYTHON) --version 2>&1 | head -n 1). Say which one to use: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(call timed,Installing into $(VENV),{ test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); } && \
-		$(PIP) install hatchling editables $(CONSTRAIN) && \
+		$(PIP) install hatchling hatch-fancy-pypi-readme editables $(CONSTRAIN) && \
 		$(PIP) install --no-build-isolation -e ".[dev]" $(if $(DJANGO),"django~=$(DJANGO).0") $(CONSTRAIN))
 	@rm -f $(VENV)/.installed*
 	@touch $@

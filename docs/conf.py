@@ -3,11 +3,14 @@
 ``reference/api.md`` is made of the docstrings of the package, which is imported for it, as in a project.
 """
 
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import django
 from django.conf import settings
+from sphinx.addnodes import toctree
 from sphinx.application import Sphinx
 
 from django_pgqueue.version import VERSION
@@ -41,6 +44,10 @@ html_title = f"django-pgqueue {release}"
 html_show_sphinx = False
 html_static_path = ["_static"]
 html_css_files = ["pages.css"]
+html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {"navigation_with_keys": True}
 
 linkcheck_ignore = [r"https?://(127\.0\.0\.1|localhost|[\w.]*example\.com)\b"]
 linkcheck_anchors_ignore_for_url = [r"https://github\.com/"]  # made by a script there
@@ -52,6 +59,7 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", with_pictures_for_dark_pages)
     app.connect("autodoc-skip-member", without_fields_of_tuples)
     app.connect("autodoc-process-docstring", with_sentences_of_properties, priority=400)  # napoleon has 500
+    app.connect("build-finished", write_llms_txt)
 
 
 def with_pictures_for_dark_pages(_app: Sphinx, _page: str, source: list[str]) -> None:
@@ -72,3 +80,15 @@ def with_sentences_of_properties(
     if what in {"property", "attribute", "data"} and lines:
         first, colon, rest = lines[0].partition(": ")
         lines[:1] = [f"{first}:", rest] if colon else [first]
+
+
+def write_llms_txt(app: Sphinx, failed: Exception | None) -> None:
+    """Write the list of all pages, by the captions of the sidebar, in the format of https://llmstxt.org."""
+    if failed or app.builder.name != "html":
+        return
+    lines = [f"# {project}", "", "> Background jobs for Django, in the PostgreSQL that the project already runs."]
+    for tree in app.env.get_doctree("index").findall(toctree):
+        lines += ["", f"## {tree['caption']}", ""]
+        for _, page in tree["entries"]:
+            lines.append(f"- [{app.env.titles[page].astext()}]({html_baseurl}{app.builder.get_target_uri(page)})")
+    (Path(app.outdir) / "llms.txt").write_text("\n".join(lines) + "\n")

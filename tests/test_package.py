@@ -112,12 +112,20 @@ def test_sdist_builds_the_same_wheel(sdist, wheel, tmp_path):
 def test_metadata_say_what_the_readme_says(metadata, project):
     readme = (project / "README.md").read_text()
     assert (metadata["Name"], metadata["License-Expression"]) == (DISTRIBUTION, "BSD-3-Clause AND MIT")
-    assert (metadata["Description-Content-Type"], metadata.get_payload()) == ("text/markdown", readme)
+    assert metadata["Description-Content-Type"] == "text/markdown"
     first, last = re.search(r"Python 3\.(\d+)\D3\.(\d+)", readme).groups()
     assert metadata["Requires-Python"] == f">=3.{first}"
     assert of(metadata, "Programming Language :: Python :: 3.") == [str(n) for n in range(int(first), int(last) + 1)]
     [versions] = re.findall(r"^- Django (.*?) \(", readme, flags=re.MULTILINE)
     assert of(metadata, "Framework :: Django :: ") == re.findall(r"\d\.\d", versions)
+
+
+def test_description_on_pypi_is_the_readme_without_what_leads_nowhere_there(metadata, project):
+    """Links to pages and pictures of the repository would lead to places on PyPI that are not there."""
+    description, readme = metadata.get_payload(), (project / "README.md").read_text()
+    assert re.findall(r"^#+ .*", description, flags=re.MULTILINE) == re.findall(r"^#+ .*", readme, flags=re.MULTILINE)
+    assert not re.search(r"<picture|<img|PyPI again|\]\((?!https://)", description)
+    assert "exactly-once for database writes ·" in description
 
 
 def of(metadata: Message, beginning: str) -> list[str]:
