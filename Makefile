@@ -89,8 +89,8 @@ foreign: $(INSTALLED) ## Run packages from PyPI with this one; needs Python 3.12
 soak: $(INSTALLED) ## Let everything go wrong for MINUTES=10; SEED=... as in an earlier one
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-lint: $(INSTALLED) ## Check style and format
-	$(call timed,Linters,$(BIN)/ruff check --quiet $(CODE) && $(BIN)/ruff format --quiet --check $(CODE))
+lint: $(INSTALLED) ## Check style, format and prose
+	$(call timed,Linters,$(BIN)/ruff check --quiet $(CODE) && $(BIN)/ruff format --quiet --check $(CODE) && $(BIN)/python -m tests.prose --check)
 
 types: $(INSTALLED) ## Check types, and those that others see
 	$(call timed,Types,DATABASE_URL=postgresql:///none $(BIN)/mypy --no-error-summary && $(BIN)/python -m tests.typechecks)

@@ -113,7 +113,7 @@ def check_immediate(**_: Any) -> Iterator[CheckMessage]:
     if _settings_are_readable() and conf.immediate and not settings.DEBUG:
         yield Caution(
             "PGQUEUE['IMMEDIATE'] is on: requests run their jobs themselves, and wait for them.",
-            hint="Take it out of the settings of whatever is not a test.",
+            hint="Remove it from all settings but those of tests.",
             id="pgqueue.W006",
         )
 

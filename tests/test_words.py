@@ -4,10 +4,14 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 from django_pgqueue.db.queries import PACKAGE, files
 from django_pgqueue.jobs.actions import SkipReason
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.states import DeathReason, EntryKind, Status
+from tests import prose
+from tests.prose import places, surplus
 
 GONE = re.compile(
     r"whoever|somebody|nobody|anybody|everybody|someone|anyone|\bso[ _]many(?![a-z])"  # the actor, the number
@@ -114,3 +118,26 @@ def test_no_module_begins_with_an_indirect_question(project: Path):
                 assert not re.match(r"(What|Which|How|Whether|Where|Who|When|Why|That|Whose)\b", title), (
                     f"{place}: {title}"
                 )
+
+
+def test_prose_gets_no_further_from_plain_english():
+    """In the docs, in texts and in docstrings; ``python -m tests.prose`` lists the places."""
+    assert surplus(places(prose.files())) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "patterns"),
+    [
+        ("The list shows what is due.", ["what as a noun"]),
+        ("What is due?", []),
+        ("Is it 0, see the log.", ["inverted conditional"]),
+        ("Is it 0? See the log.", []),
+        ("It is to be mended anew.", ["archaic word", "mend", "is to be"]),
+        ("If it fails, fix it; `what is due` and code are left out.\n```\nwhatever\n```\n", []),
+        ("Besides, a job that tells nothing stands in line for ever.", ["for ever", "beside", "tell", "stand"]),
+    ],
+)
+def test_patterns_of_prose_are_found(said, patterns, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(said)
+    assert [place.pattern for place in places([page])] == patterns

@@ -65,7 +65,7 @@ class BulkActionAdmin(ReadOnlyAdmin, QueueAdminBase):
                 if stopped:
                     log([bulk_action], CHANGE, "Stopped.")
             if stopped:
-                self.message_user(request, _("It was stopped. What had been done stays done."), messages.SUCCESS)
+                self.message_user(request, _("It was stopped. Finished work is not undone."), messages.SUCCESS)
             else:
                 self.message_user(request, _("It had ended already."), messages.WARNING)
         return HttpResponseRedirect(self.address("change", bulk_action.pk))

@@ -121,7 +121,7 @@ def matching(admin: ActionsAdmin, request: HttpRequest, action: AdminAction) -> 
     except IncorrectLookupParameters:
         return HttpResponseRedirect(back)
     if chosen is None:
-        text = _("What was searched for cannot be said as a filter. Nothing was changed; select the jobs one by one.")
+        text = _("This search cannot be written as a filter. Nothing was changed; select the jobs one by one.")
         admin.message_user(request, text, messages.ERROR)
         return HttpResponseRedirect(back)
     given = request.POST if request.method == "POST" else None

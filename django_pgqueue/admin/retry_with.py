@@ -186,12 +186,10 @@ def _problem(dead: DeadJob, task: TaskDefinition | None) -> str:
         ) % {"task": dead.task}
     if not is_whole([dead.args, dead.kwargs]):
         return gettext(
-            "Its arguments cannot be read: a number is too long, or they are nested too deeply. Enqueue it anew."
+            "Its arguments cannot be read: a number is too long, or they are nested too deeply. Enqueue a new job."
         )
     if not isinstance(dead.args, list) or not isinstance(dead.kwargs, dict):
-        return gettext(
-            "Its arguments are no JSON array and JSON object: there is nothing here to be changed. Enqueue it anew."
-        )
+        return gettext("Its arguments are no JSON array and JSON object, so they cannot be changed. Enqueue a new job.")
     return ""
 
 

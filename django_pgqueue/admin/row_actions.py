@@ -267,7 +267,7 @@ RUN = AdminAction(
     label=_("Run now"),
     selected=_("Run selected %(verbose_name_plural)s now"),
     question=ngettext_lazy("Run %(count)d schedule now?", "Run %(count)d schedules now?", "count"),
-    consequence=_("A job of each is enqueued now, besides those of its ticks, whether it is paused or not."),
+    consequence=_("A job of each is enqueued now, in addition to those of its ticks, whether it is paused or not."),
     perform=_performs(
         _run,
         "Run now.",
@@ -284,7 +284,7 @@ RESTORE = AdminAction(
     question=ngettext_lazy(
         "Use what the code has for %(count)d schedule?", "Use what the code has for %(count)d schedules?", "count"
     ),
-    consequence=_("What was edited here is lost. Within a minute a worker makes them as the code has them."),
+    consequence=_("Edits made here are lost. Within a minute a worker restores the definition in the code."),
     perform=_performs(
         schedules.restore,
         "Restored.",
@@ -315,8 +315,8 @@ STOP = AdminAction(
     question=ngettext_lazy("Ask %(count)d worker process to stop?", "Ask %(count)d worker processes to stop?", "count"),
     consequence=_(
         "The whole command stops, with all its processes, also those that are not named here. It takes no more jobs, "
-        "and those that run have its shutdown timeout to end; what does not end goes back. Whatever has started the "
-        "command may start it again. If no other worker serves its queues, their jobs wait."
+        "and those that run have its shutdown timeout to end; jobs that do not end go back to their queues. The "
+        "process manager may start the command again. If no other worker serves its queues, their jobs wait."
     ),
     perform=_stop,
     explain=_explains(

@@ -69,7 +69,7 @@ class FrameworkRun:
         try:
             return encode(normalized(value), what="result")
         except (TypeError, ValueError, RecursionError) as error:
-            raise ResultRefused("What it returned cannot be stored") from error
+            raise ResultRefused("Its return value cannot be stored") from error
 
     def tell_started(self) -> None:
         if has_receiver(task_started, logging.INFO):

@@ -87,8 +87,8 @@ def check_others(alias: str, *, beside_others: bool) -> bool:
         name = postgresql(alias).settings_dict["NAME"]
         raise BenchFailed(
             f"There are {f'more than {MANY:,}' if others > MANY else others} jobs in pgqueue_jobs of {name!r}. "
-            f"With --yes the bench runs beside them on a queue of its own, {QUEUE!r}, and leaves them alone; but it "
-            "takes the machine from whatever runs there."
+            f"With --yes the bench runs at the same time, on a queue of its own, {QUEUE!r}, and leaves them alone; but "
+            "it takes processor time from everything else on this machine."
         )
     return bool(others)
 

@@ -229,7 +229,7 @@ def _add_filter(parser: argparse._ActionsContainer) -> None:
         "--older-than",
         type=duration,
         metavar="DURATION",
-        help="enqueued, died or succeeded so long ago: 90s, 15m, 2h, 7d",
+        help="enqueued, died or succeeded longer ago than this: 90s, 15m, 2h, 7d",
     )
     parser.add_argument(
         "--error", metavar="CLASS", help="whose last error is of this class, with its module or without"

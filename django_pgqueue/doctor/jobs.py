@@ -148,7 +148,7 @@ def unfit_arguments(view: View) -> Iterator[Finding]:
         },
         remedy=_(
             "Let the function take the old arguments too until these jobs are done: give new parameters defaults, and "
-            "keep those that were removed. What has failed of it can be retried with changed arguments."
+            "keep those that were removed. Failed jobs can be retried with changed arguments."
         ),
         facts={"tasks": told},
     )

@@ -47,7 +47,7 @@ def refused_schedules(view: View) -> Iterator[Finding]:
             len(wrong),
         )
         % {"number": len(wrong), "names": named(wrong)},
-        remedy=_("The page of the schedule says why. Mend it there or in the code, or pause it."),
+        remedy=_("The page of the schedule says why. Fix it there or in the code, or pause it."),
         facts={"schedules": wrong},
     )
 

@@ -58,7 +58,7 @@ def dead_rows(view: View) -> Iterator[Finding]:
     yield Finding(
         name="dead-rows",
         level=Level.WARNING,
-        what=_("pgqueue_jobs has about %(dead)s dead rows beside %(live)s live ones. %(when)s")
+        what=_("pgqueue_jobs has about %(dead)s dead rows and %(live)s live ones. %(when)s")
         % {"dead": grouped(counters.dead), "live": grouped(counters.live), "when": cleaned},
         remedy=_(
             "End the session that holds the oldest snapshot, if there is one. See that PGQUEUE['VACUUM_DEAD_ROWS'] is "

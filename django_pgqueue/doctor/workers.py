@@ -143,7 +143,7 @@ def listening(view: View) -> Iterator[Finding]:
     yield Finding(
         name="listen-behind-pooler",
         level=Level.WARNING,
-        what=_("Who listens by way of %(alias)r hears nothing: there is a pooler in between, in transaction mode.")
+        what=_("LISTEN by way of %(alias)r gets no notifications: there is a pooler in between, in transaction mode.")
         % alias,
         remedy=_(
             "Set PGQUEUE['LISTEN_DATABASE'] to an alias that leads to the same database directly. Until then workers "

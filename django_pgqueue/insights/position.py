@@ -139,7 +139,7 @@ def unknown(task: str) -> Iterator[Sentence]:
     if registry.find(task) is None:
         yield say(
             _(
-                "The code that tells you this does not know the task {task}. A worker that has no task of that name "
+                "This process does not know the task {task}. A worker that has no task of that name "
                 "retries the job in {seconds} s; after a day, one that has never run dies as unknown_task. Workers "
                 "load the tasks.py of the apps in INSTALLED_APPS, and what these, or an AppConfig.ready(), import: "
                 "import the module of the task there, deploy the code that has it, or add the name to the aliases of "
@@ -174,7 +174,7 @@ def unserved(queue: str, pool: WorkerSummary) -> Iterator[Sentence]:
     else:
         served = sorted({",".join(worker.queues) for worker in pool.all})
         yield say(
-            _("No worker that is alive serves the queue {queue}. What is served: {served}."),
+            _("No worker that is alive serves the queue {queue}. Queues that are served: {served}."),
             queue=name,
             served="; ".join(served[:MOST_NAMED]),
             **remedy,

@@ -111,7 +111,7 @@ def text_of(state: RetentionState) -> list[str]:
 
 def _of_settings() -> Iterator[str]:
     days = conf.retention_days
-    yield f"Succeeded jobs are kept for {_days(days)} besides today." if days else "Succeeded jobs are not kept."
+    yield f"Succeeded jobs are kept for {_days(days)} in addition to today." if days else "Succeeded jobs are not kept."
     dead = conf.dead_retention_days
     yield f"Dead jobs are kept for {_days(dead)}." if dead else "Dead jobs are kept until they are purged by hand."
 

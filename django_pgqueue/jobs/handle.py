@@ -181,7 +181,7 @@ class JobHandle(Generic[R_co]):
             return
         raise JobNotCommitted(
             f"Job {self.id} was enqueued in the transaction that is still open on {self.database!r}: it cannot start "
-            "before the commit, for which this would wait for ever. Wait after the transaction."
+            "before the commit, for which this would wait forever. Wait after the transaction."
         )
 
     def _too_late(self, seconds: float, status: str) -> TimeoutError:

@@ -77,7 +77,7 @@ def may_be(job_id: int) -> bool:
 
 def unknown(job_id: int) -> JobDoesNotExist:
     return JobDoesNotExist(
-        f"There is no job {job_id}: it was never committed, or nothing is kept of it any more. What has succeeded is "
+        f"There is no job {job_id}: it was never committed, or it is not kept any more. Succeeded jobs are "
         "kept for RETENTION_DAYS; jobs of tasks with keep_result=False are not."
     )
 

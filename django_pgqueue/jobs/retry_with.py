@@ -166,7 +166,7 @@ def unmasked(task: TaskDefinition, args: Any, kwargs: Any, kept: Mapping[str, An
         seen = shown(task, *restored)
         for token in (*_in_sight(args, seen[0], kept), *_in_sight(kwargs, seen[1], kept)):
             raise Misplaced(
-                _("%(placeholder)s stands where its value would be seen. Leave it where it was, or write a value.")
+                _("%(placeholder)s is where its value would be seen. Leave it where it was, or write a value.")
                 % {"placeholder": token}
             )
     return restored

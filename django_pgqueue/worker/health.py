@@ -80,7 +80,7 @@ def _dead(facts: HealthFacts) -> Iterator[str]:
     if facts.is_stopping:
         return  # the process manager that asked for it bounds the time
     if facts.unwatched_seconds > facts.stuck_seconds:
-        yield f"the supervisor has not looked after its processes for {facts.unwatched_seconds:.0f} s"
+        yield f"the supervisor has not checked its processes for {facts.unwatched_seconds:.0f} s"
     for loop in facts.loops:
         if not loop.is_alive:
             yield f"the {loop.service} has ended"
@@ -101,7 +101,7 @@ def _unready(facts: HealthFacts) -> Iterator[str]:
             yield f"the {loop.service} cannot work with the database (failure {loop.failures})"
     yield from _idle_processes(facts)
     if facts.max_age_seconds and facts.unasked_seconds > STALE_SECONDS:
-        yield f"the database has not told the age of the oldest job for {facts.unasked_seconds:.0f} s"
+        yield f"the database has not returned the age of the oldest job for {facts.unasked_seconds:.0f} s"
     elif facts.max_age_seconds and facts.oldest_seconds > facts.max_age_seconds:
         yield f"a job that could run has waited for {facts.oldest_seconds:.0f} s"
 

@@ -62,7 +62,7 @@ class Isolation:
         if not self._waiting or (others and time.monotonic() < self.until):
             return None
         cell, job = self._waiting.popleft()
-        manner = "beside jobs that do not end" if others else "alone"
+        manner = "together with jobs that do not end" if others else "alone"
         logger.warning(
             "Job %s (%s) was lost %d times: it runs %s",
             job.id,

@@ -31,8 +31,8 @@ NO_NOTIFICATIONS = (
     "that leads to the same database directly."
 )
 FULL = (
-    "is of no use now: the server takes no more notifications, as its queue of them is full of what some session does "
-    "not read. The server's log names it."
+    "is of no use now: the server takes no more notifications, as its queue of them is full: some session does not "
+    "read it. The server's log names it."
 )
 
 BACKEND = "SELECT pg_backend_pid()"

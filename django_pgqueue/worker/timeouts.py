@@ -80,7 +80,7 @@ def _press(job: ClaimedJob, current: CurrentJob, interrupts: Interrupts, now: fl
         current.stop_at = math.inf
         why = "though killed" if current.is_kill_requested else f"its {job.timeout_seconds} s are over"
         logger.error(
-            "Job %s (%s) does not stop, %s: its process is to be ended",
+            "Job %s (%s) does not stop, %s: its process will be ended",
             *(job.id, job.task, why),
             extra=fields(job),
         )

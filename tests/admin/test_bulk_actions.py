@@ -97,7 +97,7 @@ def test_stop_button_ends_it_with_an_entry_in_the_log(staff):
     assert staff.get(address).status_code == 302
     assert BulkAction.objects.get().ended_at is None
     response = staff.post(address, follow=True)
-    assert messages_of(response) == ["It was stopped. What had been done stays done."]
+    assert messages_of(response) == ["It was stopped. Finished work is not undone."]
     bulk_action = BulkAction.objects.get()
     assert (bulk_action.stopped_by, bulk_action.ended_at is None) == ("ann", False)
     [entry] = LogEntry.objects.all()

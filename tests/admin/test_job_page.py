@@ -150,8 +150,8 @@ def test_arguments_are_exact_and_without_secrets(viewer):
 def test_arguments_of_an_unknown_task_are_hidden_with_the_reason(viewer):
     html = page(viewer, Job.objects.create(task="gone", args=["open-sesame"]).pk)
     assert "sesame" not in html
-    assert "it cannot tell what is sensitive" in html
-    assert "it cannot tell what is sensitive" not in page(viewer, Job.objects.create(task="gone").pk)
+    assert "it does not know which arguments are sensitive" in html
+    assert "it does not know which arguments are sensitive" not in page(viewer, Job.objects.create(task="gone").pk)
 
 
 def test_progress_and_worker_are_told_of_while_it_runs(viewer):

@@ -214,7 +214,7 @@ def test_arguments_that_are_too_large_are_refused(staff, settings):
 def test_placeholder_in_the_wrong_place_is_told_of(staff):
     old = dead(app.log_in, "ann", password="open-sesame")
     form = send(staff, old, args='["[redacted 1]"]').context["form"]
-    assert "stands where its value would be seen" in form.non_field_errors()[0]
+    assert "is where its value would be seen" in form.non_field_errors()[0]
     assert not Job.objects.exists()
 
 

@@ -32,7 +32,7 @@ def test_bench_measures_and_leaves_nothing(start_bench):
     assert report["ratio_to_slots"] is None
     assert (report["is_beside_jobs"], report["other_workers"]) == (False, 0)
     cpu = report["drained"]["worker_cpu_us_per_job"]
-    assert cpu > 0 if Path("/proc/self/stat").exists() else cpu is None, "it is told on Linux only"
+    assert cpu > 0 if Path("/proc/self/stat").exists() else cpu is None, "it is known on Linux only"
     assert of_the_bench() == [0, 0, 0, 0]
 
 

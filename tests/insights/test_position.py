@@ -24,7 +24,9 @@ def test_queued_job_says_that_no_worker_serves_its_queue_and_what_is_served(work
     job_id = app.noop.enqueue().id
     worker("mail", "-default")
     worker("x*")
-    assert "No worker that is alive serves the queue 'default'. What is served: mail,-default; x*." in told(job_id)
+    assert "No worker that is alive serves the queue 'default'. Queues that are served: mail,-default; x*." in told(
+        job_id
+    )
     assert "Start one: manage.py pgqueue_worker --queue=default" in told(job_id)
     spaced = app.noop.using(queue="a b").enqueue().id
     assert "Start one: manage.py pgqueue_worker '--queue=a b'" in told(spaced)

@@ -24,7 +24,7 @@ def test_it_tells_of_each_partition_what_the_next_pass_does(queue, sql, today, o
     sql(f"ANALYZE pgqueue_succeeded_jobs_{today:%Y%m%d}")
     text = run()
     assert text.startswith(
-        "Succeeded jobs are kept for 7 days besides today.\nDead jobs are kept until they are purged"
+        "Succeeded jobs are kept for 7 days in addition to today.\nDead jobs are kept until they are purged"
     )
     assert row_of(text, "partition").split() == ["partition", "rows", "size", "age", "next", "pass"]
     assert row_of(text, today - dt.timedelta(9)).split()[1] == "~0"

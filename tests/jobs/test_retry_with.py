@@ -202,7 +202,7 @@ def test_placeholder_cannot_be_moved_to_where_the_parts_of_its_value_would_be_se
     task = registry_of(pay, sensitive_parameters=["names", "card"])
     seen = masked(task, [["ann", "sesame"]], {"card": {"other": "sesame"}})
     assert (seen.args, seen.kwargs) == (["[redacted 1]"], {"card": "[redacted 2]"})
-    with pytest.raises(Misplaced, match="stands where its value would be seen"):
+    with pytest.raises(Misplaced, match="is where its value would be seen"):
         unmasked(task, args, kwargs, seen.kept)
 
 

@@ -95,8 +95,8 @@ def test_job_that_does_not_listen_is_ended_with_its_process_when_others_have_fin
     later = app.record.enqueue("by the next process")
     assert eventually(Mark.objects.filter(job_id=later.id).first).pid == pid
     for said in (
-        f"Job {stuck} (tests.app.tasks.sleep) does not stop, its {SECONDS} s are over: its process is to be ended",
-        f"Job {killed[0]} (tests.app.tasks.sleep) does not stop, though killed: its process is to be ended",
+        f"Job {stuck} (tests.app.tasks.sleep) does not stop, its {SECONDS} s are over: its process will be ended",
+        f"Job {killed[0]} (tests.app.tasks.sleep) does not stop, though killed: its process will be ended",
     ):
         eventually(lambda said=said: said in worker.text())
     (tmp_path / "go").touch()

@@ -37,7 +37,7 @@ def test_command_that_is_well_is_alive_and_ready():
 @pytest.mark.parametrize(
     ("facts", "problem"),
     [
-        (replace(WELL, unwatched_seconds=300.1), "the supervisor has not looked after its processes for 300 s"),
+        (replace(WELL, unwatched_seconds=300.1), "the supervisor has not checked its processes for 300 s"),
         (with_loop(is_alive=False), "the heartbeat has ended"),
         (with_loop(pass_seconds=300.1), "the heartbeat has been stuck for 300 s"),
         (with_process(stalled_seconds=300.1), "process 7 has been stuck for 300 s"),
@@ -64,7 +64,7 @@ def test_what_a_restart_would_help_makes_a_command_dead_and_unready(facts, probl
         (replace(WELL, max_age_seconds=60, oldest_seconds=60.6), "a job that could run has waited for 61 s"),
         (
             replace(WELL, max_age_seconds=60, unasked_seconds=16),
-            "the database has not told the age of the oldest job for 16 s",
+            "the database has not returned the age of the oldest job for 16 s",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

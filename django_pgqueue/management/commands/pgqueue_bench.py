@@ -28,7 +28,7 @@ HELP = f"""
 Measure the queue on your own database: what its bare statements do, what a real worker makes of them, and how soon a
 job on an idle queue is picked up. The jobs do nothing, or sleep. They are on a queue of their own, {QUEUE!r}, and all
 their rows are removed at the end, also after Ctrl-C and SIGTERM. Workers that serve all queues would take these jobs
-without knowing their task, so the bench does not start beside them: stop them, or start them with --queue.
+without knowing their task, so the bench does not start while they run: stop them, or start them with --queue.
 """
 
 
@@ -183,18 +183,18 @@ def as_text(report: BenchReport) -> str:
         ("  drained", f"{load.jobs:,} jobs in {drained.seconds:.2f} s"),
         ("  throughput", f"{drained.jobs_per_second:,.0f} jobs/s, {report.ratio_to_floor:.2f} x floor{_slots(report)}"),
         ("  wait", f"{_times(drained.wait)}   from commit to start"),
-        ("  WAL", _known(drained.wal_bytes_per_job, "bytes a job", "the server does not tell")),
-        ("  CPU of the worker", _known(drained.worker_cpu_us_per_job, "µs a job", "told on Linux only")),
+        ("  WAL", _known(drained.wal_bytes_per_job, "bytes a job", "the server does not report it")),
+        ("  CPU of the worker", _known(drained.worker_cpu_us_per_job, "µs a job", "known on Linux only")),
         ("  CPU of the server", _known(drained.server_cpu_us_per_job, "µs a job", "it is not on this machine")),
-        ("  reaped leases", f"{drained.reaped_leases}{'' if not drained.reaped_leases else ' (0 is to be expected)'}"),
+        ("  reaped leases", f"{drained.reaped_leases}{'' if not drained.reaped_leases else ' (0 is normal)'}"),
     ]
     table = "\n".join(f"{name:<24}{value}".rstrip() for name, value in rows)
     return f"{_describe(report)}\n\n{table}\n\n{NOTES}{_beside(report)}"
 
 
 NOTES = """\
-All jobs were there before the first began, so the wait is that of a backlog: how long a job stands in line.
-WAL counts whatever else the server wrote meanwhile. The server's CPU is that of the sessions which claim and ack."""
+All jobs were there before the first began, so the wait is that of a backlog: the time a job spends in the queue.
+WAL counts all that the server wrote in that time. The server's CPU is that of the sessions which claim and ack."""
 
 
 def _beside(report: BenchReport) -> str:
@@ -202,7 +202,7 @@ def _beside(report: BenchReport) -> str:
         *(["jobs of other queues"] if report.is_beside_jobs else []),
         *([f"{report.other_workers} other worker process(es)"] if report.other_workers else []),
     ]
-    return f"\nMeasured beside {' and '.join(others)}: what these did is in the figures." if others else ""
+    return f"\nMeasured together with {' and '.join(others)}: the figures include their work." if others else ""
 
 
 def _describe(report: BenchReport) -> str:

@@ -35,7 +35,7 @@ class Command(BaseCommand):
         for name, words, add, call in (
             ("enqueue", "enqueue a job and print its id; for cron and CI", arguments.add_enqueue, self._enqueue),
             ("list", "list jobs, the oldest first", arguments.add_list, self._list),
-            ("show", "tell all about one job: where it is, and why", arguments.add_show, self._show),
+            ("show", "show one job: where it is, and why", arguments.add_show, self._show),
         ):
             sub = actions.add_parser(name, help=words, description=words)
             add(sub)

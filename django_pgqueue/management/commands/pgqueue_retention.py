@@ -18,7 +18,8 @@ from django_pgqueue.maintenance.vacuum import privileges
 
 HELP = """
 Show how long jobs are kept: the partitions of succeeded jobs with their sizes and ages, dead jobs, and what the next
-pass of a worker does with them; and how the table of live jobs is looked after: dead rows, VACUUM, and who keeps them.
+pass of a worker does with them; and how the table of live jobs is maintained: dead rows, VACUUM, and
+the sessions that keep them.
 """
 
 

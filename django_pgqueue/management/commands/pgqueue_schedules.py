@@ -26,7 +26,7 @@ class Command(BaseCommand):
         listing.add_argument("names", nargs="*", metavar="NAME", help="default: all")
         add_json(listing)
         for action, meaning in (
-            ("run", "enqueue a job of each now, besides those of its ticks"),
+            ("run", "enqueue a job of each now, in addition to those of its ticks"),
             ("pause", "let them miss their ticks until they are resumed"),
             ("resume", "let them go on with their next tick"),
         ):

@@ -34,8 +34,8 @@ PATIENCE_SECONDS = 3.0  # with a server that is silent, beyond the time limit of
 CLEAR = "\x1b[H\x1b[J"  # to the upper left, and erase all from there. Source: ECMA-48, CUP and ED
 
 HELP = """
-Show the queue at a glance: who works, what is wrong, and for each queue how many jobs there are, for how long the
-oldest that could run has waited, what was done in the last minutes, and how long jobs waited and ran.
+Show the queue at a glance: workers, problems, and for each queue the number of jobs, the age of the oldest that could
+run, the work of the last minutes, and how long jobs waited and ran.
 """
 
 

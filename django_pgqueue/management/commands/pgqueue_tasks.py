@@ -21,7 +21,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("names", nargs="*", metavar="NAME", help="default: all; a former name will do")
-        add_queue(parser, "whose jobs go to these queues, unless they are told otherwise")
+        add_queue(parser, "whose jobs go to these queues, unless a call names another")
         add_json(parser)
 
     @override("en")

@@ -67,7 +67,7 @@ class Command(BaseCommand):
             "--concurrency", type=int, default=8, metavar="N", help="jobs at once in each process; default: 8"
         )
         parser.add_argument("--processes", type=int, default=1, metavar="N", help="worker processes; default: 1")
-        parser.add_argument("--name", default="", help="shown in the admin beside host and pid")
+        parser.add_argument("--name", default="", help="shown in the admin next to host and pid")
         add_start_and_stop(parser.add_argument_group("start and stop"))
         add_recycling(parser.add_argument_group("recycling"))
         add_health(parser.add_argument_group("health"))

@@ -16,11 +16,11 @@ from django_pgqueue.models import Worker
 
 
 class Command(BaseCommand):
-    help = "List worker processes with what they are at, and ask their commands to stop."
+    help = "List worker processes with their running jobs, and ask their commands to stop."
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(metavar="ACTION", required=True)
-        listing = actions.add_parser("list", help="which processes there are, whether they live, what they are at")
+        listing = actions.add_parser("list", help="processes, whether they live, and their running jobs")
         add_queue(listing, "those that serve one of these queues")
         add_json(listing)
         stop = actions.add_parser("stop", help="let their commands stop as on SIGTERM, all processes of each")

@@ -26,7 +26,7 @@ def test_bench_prints_a_table_and_tells_its_steps_beside_workers_of_other_queues
         assert re.search(rf"^  {name} .*\d", printed, flags=re.MULTILINE), name
     assert re.search(r"x floor, \d\.\d\d x what the slots could do", printed)
     assert "the wait is that of a backlog" in printed
-    assert "Measured beside 1 other worker process(es)" in printed
+    assert "Measured together with 1 other worker process(es)" in printed
     assert re.search(r"^  reaped leases +0$", printed, flags=re.MULTILINE)
     steps = [line.removesuffix(" ...") for line in err.getvalue().splitlines() if line.endswith(" ...")]
     assert steps == ["Enqueue for the floor", "Floor", "Start workers", "Idle queue", "Enqueue", "Drain"]

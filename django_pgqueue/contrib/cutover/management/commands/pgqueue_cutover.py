@@ -30,7 +30,9 @@ class Command(BaseCommand):
             help="such as 90s, 15m, 2h; default: 10m",
         )
         add_json(parser)
-        parser.add_argument("--prune", type=duration, metavar="DURATION", help="only remove calls enqueued so long ago")
+        parser.add_argument(
+            "--prune", type=duration, metavar="DURATION", help="only remove calls enqueued longer ago than this"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
