@@ -27,7 +27,7 @@ author = "the django-pgqueue authors"
 project_copyright = "the django-pgqueue authors"
 release = version = VERSION
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["_build"]
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", ".*")]  # types in signatures are Python's, Django's and those of modules within
@@ -48,6 +48,7 @@ html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
+copybutton_exclude = ".linenos, .gp, .go"  # of a session only what is typed
 
 linkcheck_ignore = [r"https?://(127\.0\.0\.1|localhost|[\w.]*example\.com)\b"]
 linkcheck_anchors_ignore_for_url = [r"https://github\.com/"]  # made by a script there
