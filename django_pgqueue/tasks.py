@@ -392,9 +392,10 @@ def enqueue_many(calls: Iterable[Call[R]], /) -> list[JobHandle[R]]:
         return []
     inserted, alias = insert_calls(chosen), chosen[0].task.database
     run_if_immediate(alias, inserted.ids)
+    queues = {task: task.options.queue for task in {call.task for call in chosen}}
     with no_collection(len(chosen)):
         return [
-            JobHandle(job_id, call.task.name, call.task.options.queue, alias, is_new)
+            JobHandle(job_id, call.task.name, queues[call.task], alias, is_new)
             for call, job_id, is_new in zip(chosen, inserted.ids, inserted.created, strict=True)
         ]
 

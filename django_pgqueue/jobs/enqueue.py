@@ -73,8 +73,6 @@ def insert_calls(calls: Sequence[BoundCall]) -> InsertResult:
         InvalidOption: their tasks put jobs on several databases.
     """
     tasks = Counter([call.task for call in calls])  # a task that using() has made is another
-    if len(tasks) == 1:
-        return insert_many(calls[0].task, [(call.args, call.kwargs) for call in calls])
     caller = _caller(*tasks)
     with in_errors((call.task, call.args, call.kwargs) for call in calls), contextlib.ExitStack() as around:
         seen = {task: around.enter_context(around_insert(task, number)) for task, number in tasks.items()}

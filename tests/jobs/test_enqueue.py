@@ -185,6 +185,14 @@ def test_enqueue_many_names_the_call_that_is_wrong():
 
 
 @pytest.mark.django_db
+def test_arguments_of_calls_are_compared_with_the_signature_only_when_they_are_bound(monkeypatch):
+    calls = [app.record.bind("a"), app.record.bind("b")]
+    monkeypatch.setattr(app.record, "shapes", set())
+    assert [handle.queue for handle in enqueue_many(calls)] == ["default"] * 2
+    assert not app.record.shapes
+
+
+@pytest.mark.django_db
 def test_calls_of_many_tasks_and_options_are_one_statement(django_assert_num_queries):
     mail = app.record.using(queue="mail", priority=7, metadata={"a": "é"}, timeout=3, keep_result=False, max_attempts=2)
     later = app.noop.using(delay=HOUR, lease=90)

@@ -1,4 +1,4 @@
--- Insert jobs of several tasks, or with several sets of options. Called by enqueue.insert_calls() in the caller's
+-- Insert jobs of any tasks and with any options of each. Called by enqueue.insert_calls() in the caller's
 -- transaction. Locks nothing but its own rows. Returns the new ids, which ascend in the order of the calls, and whether
 -- they may run now. Each call names its options by their number; arguments come as one JSON array for all calls, or as
 -- NULL if no call has any.
