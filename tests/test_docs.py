@@ -57,7 +57,7 @@ NAMESPACES = ("jobs", "queues", "schedules", "workers")
 
 
 @pytest.mark.parametrize(
-    "page", [DOCS / "explanation" / "life-of-a-job.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name
+    "page", [DOCS / "internals" / "life-of-a-job.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name
 )
 def test_files_that_the_page_names_are_there(page):
     named = set(re.findall(r"\b[\w/]+\.py\b", page.read_text()))
@@ -430,7 +430,7 @@ def test_signals_page_lists_what_receivers_get():
 def test_sqlstate_classes_on_the_pages_are_those_that_the_code_blames():
     for page in (
         DOCS / "explanation" / "promise.md",
-        DOCS / "explanation" / "life-of-a-job.md",
+        DOCS / "internals" / "life-of-a-job.md",
         DOCS / "reference" / "statuses.md",
     ):
         [classes] = re.findall(r"classes\s+(\d\d), (\d\d) and (\d\d)", page.read_text())
