@@ -437,7 +437,7 @@ def test_sqlstate_classes_on_the_pages_are_those_that_the_code_blames():
         assert set(classes) == REFUSING_CLASSES, name_of(page)
 
 
-FAULTS = table((DOCS / "explanation" / "failure-modes.md").read_text())
+FAULTS = table((DOCS / "internals" / "failure-modes.md").read_text())
 
 
 def test_failure_modes_page_numbers_each_fault_once():
