@@ -9,7 +9,7 @@ from django_pgqueue.jobs.context import CurrentJob, JobContext, current_job, is_
 from django_pgqueue.jobs.handle import JobHandle
 from django_pgqueue.keys import Limit, Unique
 from django_pgqueue.options import CallOptions, TaskOptions
-from django_pgqueue.retry_policy import exponential
+from django_pgqueue.retry_policy import exponential, retry_after
 from django_pgqueue.schedules.periodic import periodic
 from django_pgqueue.tasks import Call, Task, aenqueue_many, enqueue, enqueue_many, task
 
@@ -35,6 +35,7 @@ __all__ = [
     "jobs",
     "periodic",
     "queues",
+    "retry_after",
     "schedules",
     "task",
     "track",

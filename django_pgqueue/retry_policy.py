@@ -6,12 +6,15 @@ import inspect
 import math
 import pkgutil
 import random
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from inspect import Parameter
-from typing import Any
+from typing import Any, overload
 
 from django_pgqueue.exceptions import InvalidOption
+from django_pgqueue.states import LONGEST_DELAY
 from django_pgqueue.validation import seconds_of
 
 OfAttempt = Callable[[int], float]  # number of the attempt that failed (from 1) -> seconds to wait (0 or more)
@@ -134,6 +137,39 @@ DEFAULT_RULE = BackoffRule.of(DEFAULT_BACKOFF)
 def reconnect_delay(failures: int) -> float:
     """Return how long to wait, in seconds, before trying the database again after ``failures`` in a row (from 1)."""
     return with_jitter(min(0.1 * 2.0 ** min(failures - 1, 8), 2.0))
+
+
+# The delay that another system asks for
+
+
+@overload
+def retry_after(value: str | None, default: float) -> float: ...
+@overload
+def retry_after(value: str | None, default: None = None) -> float | None: ...
+def retry_after(value: str | None, default: float | None = None) -> float | None:
+    """Return the seconds that a ``Retry-After`` header asks for, as the delay of ``Retry`` or ``Snooze``.
+
+    Args:
+        value: of the header: seconds, or a date as HTTP has it; None: there is no such header.
+        default: seconds for a header that is missing or cannot be read. None, with ``Retry``: the ``backoff`` of the
+            task.
+
+    Returns:
+        0 or more seconds, 100 years at most; 0 for a date in the past. Or the default.
+    """
+    try:
+        seconds = float(value or "")
+    except ValueError:
+        seconds = _seconds_until(value or "")
+    return min(max(seconds, 0.0), LONGEST_DELAY.total_seconds()) if math.isfinite(seconds) else default
+
+
+def _seconds_until(date: str) -> float:
+    try:
+        when = parsedate_to_datetime(date)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+    return (when if when.tzinfo else when.replace(tzinfo=dt.UTC)).timestamp() - time.time()
 
 
 # Exceptions that are not retried

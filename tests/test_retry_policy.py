@@ -7,15 +7,17 @@ import re
 import pytest
 from django.core.exceptions import ObjectDoesNotExist
 
-from django_pgqueue.exceptions import InvalidOption
+from django_pgqueue.exceptions import InvalidOption, Retry, Snooze
 from django_pgqueue.retry_policy import (
     DEFAULT_BACKOFF,
     BackoffRule,
     Discards,
     exponential,
     reconnect_delay,
+    retry_after,
     with_jitter,
 )
+from django_pgqueue.states import LONGEST_DELAY
 from tests.app.models import Mark
 
 
@@ -193,3 +195,27 @@ def test_path_is_followed_when_an_exception_is_compared(path, message):
     discards = Discards.of(path)
     with pytest.raises(InvalidOption, match=message):
         discards.has(ValueError())
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("120", 120),
+        (" 1.5 ", 1.5),
+        ("-3", 0),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", 0),
+        ("9" * 30, LONGEST_DELAY.total_seconds()),
+        *((value, None) for value in (None, "", "soon", "nan", "inf", "Sun, 99 Nov 1994")),
+    ],
+)
+def test_header_says_after_how_many_seconds(value, seconds):
+    assert retry_after(value) == seconds
+    assert retry_after(value, 60) == (60 if seconds is None else seconds)
+    Retry(retry_after(value))
+    Snooze(retry_after(value, 60))
+
+
+@pytest.mark.parametrize("zone", ["GMT", "-0000"])
+def test_header_may_have_a_date(zone):
+    due = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
+    assert retry_after(f"{due:%a, %d %b %Y %H:%M:%S} {zone}") == pytest.approx(3600, abs=60)

@@ -82,13 +82,16 @@ def test_no_sql_is_built_by_formatting():
 
 
 def test_no_clock_of_a_worker_decides_anything():
-    """Instants come from the database; what waits or measures uses a clock that is never set."""
+    """Instants come from the database; what waits or measures uses a clock that is never set.
+
+    The date in a header of HTTP is by the clock of the world, which only this machine tells.
+    """
     rooms = ("db", "flow", "jobs", "results", "schedules", "maintenance", "worker")
     for path in [*PACKAGE.glob("*.py"), *(path for room in rooms for path in (PACKAGE / room).rglob("*.py"))]:
         asked = re.findall(
             r"\btime\.time\b|\b(?:now|today|utcnow)\((?!\))|datetime\.(?:now|today)|timezone\.now", path.read_text()
         )
-        assert not asked, path
+        assert asked == (["time.time"] if path.name == "retry_policy.py" else []), path
 
 
 def test_no_two_statements_have_the_same_name():
