@@ -42,7 +42,7 @@ class DeathReason(TextChoices):
     """The reason why a job is in ``pgqueue_dead_jobs``."""
 
     EXHAUSTED = "exhausted", _("exhausted")  # every attempt failed, or it snoozed once more than it may
-    DISCARDED = "discarded", _("discarded")  # the task raised Discard
+    DISCARDED = "discarded", _("discarded")  # the task raised Discard, or what its discard_on names
     LOST = "lost", _("lost")  # its workers died, more often than the job may be attempted
     KILLED = "killed", _("killed")  # stopped on request
     EXPIRED = "expired", _("expired")  # not started before its deadline

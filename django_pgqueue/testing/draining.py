@@ -49,8 +49,8 @@ def run_jobs(
         limit: how many runs to make, 1 or more; what is left is left. None: all there are, and more than 1,000 beyond
             the jobs that were there are taken for a chain without an end.
         errors: ``"raise"`` the first error that a task raises, once its outcome is written; or ``"collect"`` them in
-            the report. ``Discard``, ``Snooze``, and ``Retry`` while there are attempts left, are
-            no errors.
+            the report. ``Discard``, exceptions of ``discard_on``, ``Snooze``, and ``Retry`` while there are attempts
+            left, are no errors.
         until: go on with what is due by then: an aware datetime, or a timedelta from the database's now. The clock of
             the connection is moved from one due moment to the next, without sleeping.
         clock: moves Python's clock as well while jobs run: takes the moment, returns a context manager.

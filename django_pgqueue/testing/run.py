@@ -180,9 +180,7 @@ def raise_error(outcome: Outcome, error: BaseException | None, run: JobRun) -> N
     if outcome.fate is Fate.RELEASED and error is None:
         registry.get(run.task)  # it was given back because its task is unknown
     has_failed = error is not None or outcome.fate in (Fate.RETRIED, Fate.DIED)
-    decides = isinstance(error, JobControl) and not isinstance(error, ResultRefused)
-    decides = decides and outcome.reason is not DeathReason.EXHAUSTED
-    if not has_failed or decides or outcome.reason in DELIBERATE:
+    if not has_failed or _has_decided(outcome, error) or outcome.reason in DELIBERATE:
         return
     if error is None:
         told = outcome.error or {}
@@ -190,6 +188,16 @@ def raise_error(outcome: Outcome, error: BaseException | None, run: JobRun) -> N
         error = kind(f"{told.get('error')}: {told.get('message')}", run.reason, told)
     error.add_note(f"It was raised by {run}.")
     raise error
+
+
+def _has_decided(outcome: Outcome, error: BaseException | None) -> bool:
+    """Return whether a job has decided itself how it goes on, by the exception that it raised."""
+    if isinstance(error, JobControl):
+        return not isinstance(error, ResultRefused) and outcome.reason is not DeathReason.EXHAUSTED
+    if error is None or outcome.reason is not DeathReason.DISCARDED:
+        return False
+    task = registry.find(outcome.job.task)
+    return task is not None and task.discard_on.has(error)
 
 
 # Running one job

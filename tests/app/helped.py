@@ -71,6 +71,11 @@ def break_transaction() -> None:
         cursor.execute("SELECT 1 / 0")
 
 
+@task(discard_on=LookupError)
+def give_up() -> None:
+    raise LookupError("no such order")
+
+
 @task
 def discard() -> None:
     raise Discard("no such order")

@@ -119,6 +119,11 @@ class RunJobsTest(TestCase):
         result.refresh()
         assert result.return_value == 7
 
+    def test_exception_of_discard_on_is_no_error(self):
+        helped.give_up.enqueue()
+        [died] = run_jobs()
+        assert (died.outcome, died.reason, type(died.error)) == ("died", "discarded", LookupError)
+
     @override_settings(USE_TZ=False, TIME_ZONE="UTC")
     def test_naive_times_do_as_well(self):
         helped.note.enqueue("now")
