@@ -5,6 +5,7 @@ in. Workers announce the ends of those jobs only that are waited for, which is n
 that were not announced.
 """
 
+import atexit
 import contextlib
 import heapq
 import logging
@@ -48,6 +49,7 @@ Source: CountOtherDBBackends() in https://github.com/postgres/postgres/blob/REL_
 """
 
 UNSEEN = "not found yet"  # status of a job before the first look at it
+AT_EXIT_SECONDS = 2.0  # maximum time for which a process that ends waits for the thread
 AT_ONCE = 500  # maximum number of jobs in one look
 TRY_AGAIN_SECONDS = 300.0  # between tries of LISTEN where no notification arrives
 
@@ -128,7 +130,7 @@ class WaiterLoop:
             self._failures += 1
             self._retry_at = time.monotonic() + reconnect_delay(self._failures)
             if self._failures == 1:
-                logger.warning("Callers of wait() cannot ask the database: %s", one_line(error))
+                logger.warning("Callers of result() cannot ask the database: %s", one_line(error))
         self._left_at = math.inf if self._jobs else min(self._left_at, time.monotonic())
 
     def wait(self) -> None:
@@ -270,7 +272,7 @@ class ResultListener:
         self._failures += 1
         self.try_at = time.monotonic() + reconnect_delay(self._failures)
         if self._failures == 1:
-            logger.warning("Callers of wait() cannot LISTEN, and poll every %g s: %s", conf.poll_seconds, why)
+            logger.warning("Callers of result() cannot LISTEN, and poll every %g s: %s", conf.poll_seconds, why)
 
 
 # The threads of this process
@@ -284,19 +286,30 @@ def waiter_for(alias: str, job_id: int) -> Waiter:
         waiter.set_exception(unknown(job_id))
         return waiter
     with _lock:
+        if not _hubs:  # runs before what was registered earlier, as the end of a server that this process has started
+            atexit.unregister(_stop_at_exit)
+            atexit.register(_stop_at_exit)
         if alias not in _hubs:
             _hubs[alias] = WaiterHub(alias)
         _hubs[alias].add(waiter)
     return waiter
 
 
-def stop_all() -> None:
-    """End the threads of this process, and close their connections. Callers that still wait are told nothing more."""
+def stop_all(*, patience: float | None = None) -> None:
+    """End the threads of this process, and close their connections. Callers that still wait are told nothing more.
+
+    Args:
+        patience: seconds for which each is waited for. None: until it has ended.
+    """
     with _lock:
         hubs = list(_hubs.values())
         _hubs.clear()
     for hub in hubs:
-        hub.stop()
+        hub.stop(patience=patience)
+
+
+def _stop_at_exit() -> None:
+    stop_all(patience=AT_EXIT_SECONDS)
 
 
 class WaiterHub:
@@ -324,12 +337,12 @@ class WaiterHub:
                 self._ring()
             self._new.append(waiter)
 
-    def stop(self) -> None:
+    def stop(self, *, patience: float | None = None) -> None:
         with self._lock:
             self._is_told_to_stop, thread = True, self._thread
             self._ring()
         if thread is not None:
-            thread.join()
+            thread.join(patience)
 
     def _start(self) -> None:
         bell, button = socket.socketpair()
@@ -356,7 +369,7 @@ class WaiterHub:
                 loop.look()
                 loop.wait()
         except BaseException as error:
-            logger.exception("The thread of wait() failed; the next call starts another")
+            logger.exception("The thread of result() failed; the next call starts another")
             with self._lock:
                 self._end()
                 new, self._new = self._new, []

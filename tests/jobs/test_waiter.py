@@ -3,6 +3,9 @@
 import asyncio
 import gc
 import logging
+import os
+import subprocess
+import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -24,8 +27,10 @@ from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import DeathReason
 from tests.support.many import enqueued_ids
+from tests.support.prestarted import MANAGE
 from tests.support.results import SESSIONS, end
 from tests.support.waiting import PATIENCE_SECONDS, eventually
+from tests.support.workers import database_url
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_caller_waits_in_the_end")]
 
@@ -33,6 +38,21 @@ NEVER = {"POLL_SECONDS": 3600}
 """A caller that has noted that it waits looks no more: only an announcement helps."""
 
 CUT = SESSIONS.replace("pid", "pg_terminate_backend(pid, 30000)", 1)
+
+
+WAITING = """
+import atexit, threading
+import tests.app.tasks as app
+
+def server_goes():
+    print([thread.name for thread in threading.enumerate()])
+
+atexit.register(server_goes)
+try:
+    app.noop.enqueue().result(timeout=0.1)
+except TimeoutError:
+    print([thread.name for thread in threading.enumerate()])
+"""
 
 
 @pytest.fixture
@@ -215,7 +235,7 @@ def test_while_the_database_is_away_all_callers_wait(queue, settings, pool, monk
     is_away.set()
     stays = waiting.waiter_for("default", handle.id)  # the others may have left before the test looks
     waiters = [pool.submit(wait, handle, seconds) for seconds in (0.5, 1.0)]
-    eventually(lambda: "Callers of wait() cannot ask the database" in caplog.text)
+    eventually(lambda: "Callers of result() cannot ask the database" in caplog.text)
     for waiter in waiters:
         with pytest.raises(TimeoutError, match="not found yet"):
             waiter.result(PATIENCE_SECONDS)
@@ -299,3 +319,19 @@ def test_thread_ends_with_its_connections_when_no_caller_waits(queue, sql, monke
         assert handle.result(PATIENCE_SECONDS) == 1
         eventually(lambda: "pgqueue-waiting-default" not in {thread.name for thread in threading.enumerate()})
         eventually(lambda: sql(SESSIONS, "pgqueue waiting") == sql(SESSIONS, "pgqueue waiting listener") == [])
+
+
+def test_thread_ends_before_a_server_that_the_process_has_started():
+    """Else it would warn, at the end of each script, that the server is gone."""
+    done = subprocess.run(
+        [sys.executable, str(MANAGE), "shell", "-v0", "-c", WAITING],
+        env={**os.environ, "DATABASE_URL": database_url()},
+        capture_output=True,
+        text=True,
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
+    while_it_runs, at_its_end = done.stdout.splitlines()
+    assert "pgqueue-waiting-default" in while_it_runs
+    assert at_its_end == "['MainThread']"
+    assert not done.stderr
