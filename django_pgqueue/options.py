@@ -30,7 +30,10 @@ from django_pgqueue.validation import check_flag, check_name, check_seconds, che
 
 TO_START_AFTER, TO_START_AT = "use delay, seconds or a timedelta", "use run_at, a datetime"
 MEANT = {  # options of other task queues
+    "acks_late": "leave it out: a job whose worker dies is always run again",
+    "autoretry_for": "leave it out: any exception is retried, except those of discard_on",
     "bind": "use takes_context=True, or current_job() in the task",
+    "concurrency": "use limit=Limit(…), or queues.limit(…) for a queue",
     "countdown": TO_START_AFTER,
     "default_retry_delay": "use backoff",
     "eta": TO_START_AT,
@@ -40,10 +43,12 @@ MEANT = {  # options of other task queues
     "max_retries": "use max_attempts, which counts the first attempt too",
     "queue_name": "use queue",
     "queueing_lock": "use unique",
+    "rate_limit": "use queues.limit(…), or pgqueue_queues limit",
     "result_expires": "use keep_for",
     "result_ttl": "use keep_for",
     "retries": "use max_attempts, which counts the first attempt too",
     "retry_backoff": "use backoff",
+    "retry_on": "leave it out: any exception is retried, except those of discard_on",
     "run_after": TO_START_AT,
     "schedule_at": TO_START_AT,
     "soft_time_limit": "use timeout",
@@ -347,7 +352,8 @@ def check_known(given: Iterable[str], *, of_tasks: Collection[str] = ()) -> None
     allowed = {*OF_JOBS, *of_tasks} - (OF_CALLS if of_tasks else set())
     if unknown := sorted({*given} - allowed):
         meant = "; ".join(f"{name}{_meant(name, allowed)}" for name in unknown)
-        raise InvalidOption(f"There is no option {meant}. Options are: {', '.join(sorted(allowed))}.")
+        end = "" if meant.endswith("?") else "."
+        raise InvalidOption(f"There is no option {meant}{end} Options are: {', '.join(sorted(allowed))}.")
 
 
 def _meant(name: str, allowed: Collection[str]) -> str:

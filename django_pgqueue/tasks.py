@@ -25,7 +25,15 @@ T = TypeVar("T")
 
 AnyArguments = tuple[Any, ...] | Mapping[str, Any]  # of one job: positional ones, or those by name
 
-HABITS = frozenset({"apply_async", "defer", "delay", "delay_on_commit", "send", "send_with_options"})  # of other queues
+ENQUEUE = "A job is made by {me}.enqueue(…); with options by {me}.using(…).enqueue(…)"
+BIND = "A call with its arguments is {me}.bind(…)"
+HABITS = {  # attributes of tasks of other queues
+    **dict.fromkeys(("apply_async", "defer", "delay", "delay_on_commit", "send", "send_with_options"), ENQUEUE),
+    **dict.fromkeys(("s", "si", "signature"), BIND),
+    "apply": "The function is called by {me}(…); in a test, as that of a job, by run_job({me}.bind(…))",
+    "retry": "The next attempt is asked for by raise Retry(delay=…)",
+    "request": "The job that is running is current_job()",
+}
 
 
 class Task(TaskDefinition, Generic[P, R_co]):
@@ -71,8 +79,7 @@ class Task(TaskDefinition, Generic[P, R_co]):
         def __getattr__(self, name: str) -> NoReturn:
             problem = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in HABITS:
-                me = self.__name__
-                problem += f". A job is made by {me}.enqueue(…); with options by {me}.using(…).enqueue(…)"
+                problem += f". {HABITS[name].format(me=self.__name__)}"
             raise AttributeError(problem, name=name, obj=self)
 
     @overload

@@ -110,6 +110,21 @@ def test_habits_of_other_queues_lead_to_enqueue(name):
     assert not hasattr(app.noop, "colour")
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("s", r"noop\.bind\(…\)"),
+        ("si", r"noop\.bind\(…\)"),
+        ("apply", r"noop\(…\); .* run_job\(noop\.bind\(…\)\)"),
+        ("retry", r"raise Retry\(delay=…\)"),
+        ("request", r"current_job\(\)"),
+    ],
+)
+def test_other_habits_lead_to_what_does_it_here(name, instead):
+    with pytest.raises(AttributeError, match=rf"'Task' object has no attribute '{name}'\. .*{instead}"):
+        getattr(app.noop, name)
+
+
 def test_bound_call_knows_its_task_options_and_arguments():
     mail = app.record.using(queue="mail")
     call = mail.bind(label="x")

@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from django.core.management.base import CommandError
 from django.db import Error, OperationalError
@@ -207,6 +207,32 @@ def add_enqueue(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fair-key", metavar="KEY", help="keys take turns within a queue and priority")
     parser.add_argument("--metadata", type=json_object, metavar="JSON", help="travels with the job")
     add_json(parser, "print the id and whether the job is a new one as JSON")
+
+
+OTHER_WORDS = {  # of other queues, for actions and statuses
+    "cancel": "kill",
+    "completed": "succeeded",
+    "delete": "purge",
+    "failed": "dead",
+    "finished": "succeeded",
+    "pending": "queued",
+    "revoke": "kill",
+    "started": "running",
+    "waiting": "limited",
+}
+REFUSED = re.compile(r"invalid choice: '?([\w-]+)")
+
+
+def tell_our_words(parser: argparse.ArgumentParser) -> None:
+    """Let the complaint about a word of another queue say which one it is here."""
+    complain = parser.error
+
+    def error(message: str) -> NoReturn:
+        refused = REFUSED.search(message)
+        ours = OTHER_WORDS.get(refused[1]) if refused else None
+        complain(f"{message}. Here it is {ours}." if ours else message)
+
+    parser.error = error  # type: ignore[method-assign]
 
 
 def add_everywhere(parser: argparse.ArgumentParser, call: Callable[..., None], action: Action | None = None) -> None:

@@ -31,7 +31,7 @@ def lock_with_status(ids: Iterable[int], statuses: Collection[str], *, database:
 class SkipReason(TextChoices):
     """Reason for skipping jobs, as a bulk action stores it. Its label follows the number of jobs."""
 
-    GONE = "gone", _("not here any more: succeeded, killed or removed")
+    GONE = "gone", _("not here: succeeded, killed or removed, or there was never such a job")
     CHANGING = "changing", _("just being changed by another session; try again")
     QUEUED = "queued", _("queued already")
     LIMITED = "limited", _("waiting for a limit; due already")

@@ -15,6 +15,7 @@ from django.db.models.manager import BaseManager
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.jobs.redaction import REDACTED, SHOWN_CHARACTERS, is_sensitive_name, shown
+from django_pgqueue.options import MEANT, OF_JOBS
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.stored_values import DEEPEST, may_not_be_deep
 
@@ -48,10 +49,18 @@ def check_signature(task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping
         seen = shown(task, args, kwargs)
         raise InvalidArguments(
             f"{task.name} takes {task.signature}, which args={_short(seen[0])} kwargs={_short(seen[1])} do not fit: "
-            f"{error}."
+            f"{error}.{_hint(task, kwargs)}"
         ) from error
     if len(task.shapes) < MOST_SHAPES:
         task.shapes.add(shape)
+
+
+def _hint(task: TaskDefinition, kwargs: Mapping[str, Any]) -> str:
+    """Return where options go that were given among the arguments."""
+    others = kwargs.keys() - task.signature.parameters.keys()
+    if named := sorted(others & OF_JOBS):
+        return f" Options go into using({', '.join(f'{name}=…' for name in named)})."
+    return "".join(f" Options go into using(…); for {name} {MEANT[name]}." for name in sorted(others & MEANT.keys()))
 
 
 def encode_many(values: Sequence[Any], *, what: str) -> str | None:

@@ -1,16 +1,20 @@
 """Schedules declared in code: ``@periodic``, and the declarations by name."""
 
 import datetime as dt
+import difflib
+import functools
+import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 
 from django.conf import settings
 
 from django_pgqueue import registry
-from django_pgqueue.exceptions import ConfigurationError, InvalidSchedule
+from django_pgqueue.exceptions import ConfigurationError, InvalidOption, InvalidSchedule
 from django_pgqueue.keys import as_json
+from django_pgqueue.options import OF_JOBS
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.schedules.recurrence import Recurrence
 from django_pgqueue.states import CatchUp
@@ -24,12 +28,26 @@ class AnyTask(Protocol):
     def enqueue(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T", bound=AnyTask)
 
 LONGEST_NAME = 200
 LONGEST_JITTER_SECONDS = 24 * 3600
 HIGHEST_CATCH_UP_LIMIT = 10_000
 NOT_FOR_SCHEDULES = {"run_at", "delay", "database"}
+
+ENTRY_FIRST, GIVE_A_CALL = "the entry comes first, without a name", "give it a call, as in periodic(…)(report.bind(…))"
+MEANT = {
+    "args": GIVE_A_CALL,
+    "cron": ENTRY_FIRST,
+    "crontab": ENTRY_FIRST,
+    "interval": "use every",
+    "kwargs": GIVE_A_CALL,
+    "schedule": ENTRY_FIRST,
+    "seconds": "use every",
+    "tz": "use timezone",
+}
 
 _declared: "dict[str, DeclaredSchedule]" = {}
 _left_out: dict[str, Any] = {}  # tasks of the framework that another backend runs, by the name of their schedule
@@ -48,6 +66,31 @@ class DeclaredSchedule:
     catch_up_limit: int
 
 
+def _knows_its_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Answer an option that the function does not have in words, not as Python does."""
+    own = [one.name for one in inspect.signature(function).parameters.values() if one.kind is one.KEYWORD_ONLY]
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        if unknown := sorted(kwargs.keys() - own):
+            meant = "; ".join(f"{name}{_meant(name, own)}" for name in unknown)
+            end = "" if meant.endswith("?") else "."
+            raise InvalidOption(f"periodic() has no option {meant}{end} Its options are: {', '.join(sorted(own))}.")
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def _meant(name: str, own: Sequence[str]) -> str:
+    if name in MEANT:
+        return f": {MEANT[name]}"
+    if name in OF_JOBS:
+        return f": it belongs to the jobs, as in periodic(…)(report.using({name}=…).bind())"
+    near = difflib.get_close_matches(name, own, n=1)
+    return f": did you mean {near[0]}?" if near else ""
+
+
+@_knows_its_options
 def periodic(
     cron: str = "",
     /,
@@ -80,6 +123,7 @@ def periodic(
 
     Raises:
         InvalidSchedule: a value cannot work, or the task takes arguments that are not given.
+        InvalidOption: an option is unknown.
         ConfigurationError: it does not stand above ``@task``, or the name is taken.
     """
     if not isinstance(cron, str):

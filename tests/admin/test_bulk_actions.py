@@ -47,7 +47,7 @@ def test_page_shows_how_far_it_is_and_why_jobs_were_left_alone(staff, worker):
     page, markup = text_of(response), response.content.decode()
     for words in (
         *("8 jobs were retried.", "Left alone: 2 (a live job holds the unique key; they stay dead)."),
-        *("Left alone: 1 (not here any more", "11 of 20", "at most 5 jobs a second", "under way", "queue mail", "bob"),
+        *("Left alone: 1 (not here: ", "11 of 20", "at most 5 jobs a second", "under way", "queue mail", "bob"),
     ):
         assert words in page
     assert 'max="20" value="11"' in markup

@@ -86,7 +86,7 @@ def test_run_now_makes_scheduled_jobs_due(staff):
     assert job.run_at <= timezone.now()
     assert sorted(messages_of(response)) == [
         "1 job is due now.",
-        "Left alone: 1 (not here any more: succeeded, killed or removed).",
+        "Left alone: 1 (not here: succeeded, killed or removed, or there was never such a job).",
         "Left alone: 1 (queued already).",
         "Left alone: 1 (running already).",
     ]
@@ -167,7 +167,7 @@ def test_dead_job_whose_unique_key_is_held_stays_dead(staff):
         f'1 job was retried. <a href="{JOBS}{free}/change/">Show job {free}</a>',
         "Left alone: 1 (a live job has the same id; they stay dead).",
         "Left alone: 1 (a live job holds the unique key; they stay dead).",
-        "Left alone: 1 (not here any more: succeeded, killed or removed).",
+        "Left alone: 1 (not here: succeeded, killed or removed, or there was never such a job).",
     ]
     assert set(DeadJob.objects.values_list("pk", flat=True)) == {blocked, doubled}
     assert [entry[0] for entry in entries()] == [str(free)]
@@ -222,7 +222,7 @@ def test_dead_jobs_are_purged_by_those_who_may_and_the_log_keeps_their_names():
     response = confirm(purger, f"{DEAD}purge/", gone, 10**12)
     assert messages_of(response) == [
         "1 job was removed for good.",
-        "Left alone: 1 (not here any more: succeeded, killed or removed).",
+        "Left alone: 1 (not here: succeeded, killed or removed, or there was never such a job).",
     ]
     assert [job.pk for job in DeadJob.objects.all()] == [stays]
     [entry] = LogEntry.objects.all()

@@ -26,7 +26,7 @@ def test_kill_says_what_became_of_each_job(queue):
     claim(queue, "default", limit=1, worker_id=1)
     waiting = app.noop.enqueue().id
     out = io.StringIO()
-    with pytest.raises(CommandError, match=rf"Left alone: 1 \(not here any more.*\), as {waiting + 1000}\."):
+    with pytest.raises(CommandError, match=rf"Left alone: 1 \(not here: .* never such a job\), as {waiting + 1000}\."):
         call_command("pgqueue_jobs", "kill", str(waiting), str(running), str(waiting + 1000), by="eve", stdout=out)
     assert out.getvalue() == "Killed: 1. Asked to stop: 1.\n"
     buried = DeadJob.objects.get()
@@ -202,3 +202,8 @@ def test_job_that_has_begun_since_it_was_chosen_by_its_status_goes_on(queue, mon
     assert refused("kill", "--status", "queued", "--yes") == f"Left alone: 1 (running already), as {first}."
     assert (Job.objects.get().pk, Job.objects.get().kill_requested_at) == (first, None)
     assert ids_of(DeadJob) == [second]
+
+
+def test_one_job_matches():
+    app.noop.enqueue()
+    assert jobs("kill", "--all", "--dry-run").startswith("1 job matches. The first:")

@@ -268,3 +268,12 @@ def test_database_that_stays_away_is_an_error_that_says_how_to_wait(detour, capl
 def test_connection_that_can_never_work_is_left_to_the_checks(monkeypatch):
     monkeypatch.setitem(connection.settings_dict, "OPTIONS", {"colour": "red"})
     await_database("default", seconds=PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("words", "ours"),
+    [(["cancel", "1"], "kill"), (["list", "--status", "failed"], "dead"), (["revoke", "1"], "kill")],
+)
+def test_word_of_another_queue_is_answered_with_ours(words, ours):
+    assert refused(*words).endswith(f" Here it is {ours}.")
+    assert "Here it is" not in refused("colour")

@@ -133,6 +133,20 @@ def test_enqueue_many_returns_handles_in_the_order_of_the_calls(django_assert_nu
     ]
 
 
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"delay": 3}, r" Options go into using\(delay=…\)\."),
+        ({"queue": "x", "priority": 3}, r" Options go into using\(priority=…, queue=…\)\."),
+        ({"countdown": 3}, r" Options go into using\(…\); for countdown use delay, seconds or a timedelta\."),
+        ({"colour": 3}, ""),
+    ],
+)
+def test_option_among_the_arguments_is_sent_where_it_goes(options, hint):
+    with pytest.raises(InvalidArguments, match=rf"unexpected keyword argument '\w+'\.{hint}$"):
+        app.record.enqueue("x", **options)
+
+
 @pytest.mark.django_db
 def test_enqueue_many_checks_each_shape_of_call_once_and_no_shape_less():
     with pytest.raises(InvalidArguments, match="do not fit"):

@@ -7,7 +7,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import Limit, Unique, periodic, task
-from django_pgqueue.exceptions import ConfigurationError, InvalidSchedule
+from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidOption, InvalidSchedule
 from django_pgqueue.schedules.periodic import stored_options
 from tests.support.schedules import HOUR, RECORD
 
@@ -86,10 +86,24 @@ def test_task_that_takes_arguments_is_scheduled_by_a_call(code):
     assert not code
 
 
-@pytest.mark.parametrize("given", [{"cron": "@daily"}, {"args": ("x",)}, {"kwargs": {}}, {"queue": "slow"}])
-def test_arguments_and_options_of_jobs_are_not_its_own(given):
-    with pytest.raises(TypeError, match="keyword argument"):
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"cron": "@daily"}, r"no option cron: the entry comes first, without a name\. Its options are: catch_up, "),
+        ({"args": ("x",)}, r"no option args: give it a call, as in periodic\(…\)\(report\.bind\(…\)\)"),
+        ({"queue": "slow"}, r"no option queue: it belongs to the jobs, .*using\(queue=…\)\.bind\(\)\)\. Its options"),
+        ({"timezon": "UTC"}, r"no option timezon: did you mean timezone\? Its options are: .*, every, jitter, name, "),
+        ({"colour": 1}, r"no option colour\. Its options are: "),
+    ],
+)
+def test_arguments_and_options_of_jobs_are_not_its_own(given, message):
+    with pytest.raises(InvalidOption, match=message):
         periodic(**given)
+
+
+def test_argument_that_a_call_cannot_have_is_named():
+    with pytest.raises(InvalidArguments, match="unexpected keyword argument 'colour'"):
+        periodic("@daily")(app.record.bind("x", colour=1))
 
 
 @pytest.mark.parametrize("given", [app.record.func, app.record.using(queue="x"), None])

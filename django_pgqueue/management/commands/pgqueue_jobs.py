@@ -31,6 +31,7 @@ class Command(BaseCommand):
     help = HELP
 
     def add_arguments(self, parser: CommandParser) -> None:
+        arguments.tell_our_words(parser)
         actions = parser.add_subparsers(metavar="ACTION", required=True)
         for name, words, add, call in (
             ("enqueue", "enqueue a job and print its id; for cron and CI", arguments.add_enqueue, self._enqueue),
@@ -38,10 +39,12 @@ class Command(BaseCommand):
             ("show", "show one job: where it is, and why", arguments.add_show, self._show),
         ):
             sub = actions.add_parser(name, help=words, description=words)
+            arguments.tell_our_words(sub)
             add(sub)
             arguments.add_everywhere(sub, call)
         for action in (one for one in ACTIONS if one.source is not Source.SUCCEEDED):
             sub = actions.add_parser(typed(action), help=action.help, description=action.help)
+            arguments.tell_our_words(sub)
             arguments.add_action(sub, action)
             arguments.add_everywhere(sub, self._act, action)
 
@@ -113,7 +116,9 @@ class Command(BaseCommand):
         if as_json:
             self._print_json({"matching": count})
             return count
-        self.stdout.write(f"{count:,} jobs match." + (f" The first:\n{sample}" if sample else ""))
+        self.stdout.write(
+            f"{count:,} {'job matches' if count == 1 else 'jobs match'}." + (f" The first:\n{sample}" if sample else "")
+        )
         return count
 
     def _ask(self, many: SelectedJobs, options: dict[str, Any]) -> None:
