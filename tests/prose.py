@@ -58,18 +58,18 @@ PATTERNS = {
 
 MOST: dict[str, dict[str, int]] = {
     "docs": {
-        "archaic word": 5,
-        "for ever": 5,
-        "mend": 3,
-        "beside": 24,
-        "is to be": 5,
+        "archaic word": 4,
+        "for ever": 3,
+        "mend": 2,
+        "beside": 15,
+        "is to be": 2,
         "as by": 7,
-        "what as a noun": 129,
-        "whatever": 32,
+        "what as a noun": 94,
+        "whatever": 27,
         "so long": 1,
-        "tell": 22,
-        "stand": 27,
-        "pet name": 3,
+        "tell": 15,
+        "stand": 19,
+        "pet name": 1,
     },
     "texts": {
         "what as a noun": 7,
