@@ -64,6 +64,7 @@ def test_each_recipe_is_run_below():
         "Webhook sender",
         "Transactional outbox to Kafka",
         "Fan out, then join",
+        "One after the other",
         "Long import that resumes",
         "Rate-limited API",
     }
@@ -167,6 +168,12 @@ def test_events_of_a_topic_are_published_in_order_after_a_failure(run):
     publish.enqueue_many([("orders", "17", {"state": state}) for state in ("paid", "sent")])
     run_jobs(until=dt.timedelta(minutes=1), errors="collect")
     assert [json.loads(call.args[1])["state"] for call in producer.produce.call_args_list] == ["paid", "paid", "sent"]
+
+
+def test_second_step_follows_the_first(run):
+    orders = Rows(is_packed=False)
+    run(RECIPES["One after the other"], Order=orders).pack.enqueue(17)
+    assert [attempt.task.rpartition(".")[2] for attempt in run_jobs().succeeded] == ["pack", "ship"]
 
 
 def test_parts_are_joined_once(run):
