@@ -174,12 +174,14 @@ class QueueAdmin(ReadOnlyAdmin, ActionsAdmin):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's
         """Set the limits as ``queues.limit`` does, which also tells the workers; tokens stay where the rate does."""
-        limits, by = form.cleaned_data, request.user.get_username()
-        wanted: dict[str, Any] = {"max_running": limits["max_running"]}
+        limits, by, wanted = form.cleaned_data, request.user.get_username(), dict[str, Any]()
+        if "max_running" in form.changed_data:
+            wanted["max_running"] = limits["max_running"]
         if RATE & set(form.changed_data):
             number, period = limits["rate_limit"], limits["rate_period_seconds"]
             wanted |= {"rate": number and f"{number}/{period!r}s", "burst": limits["rate_burst"]}
-        queues.limit(obj.pk, **wanted, by=by, database=conf.database)
+        if wanted:  # otherwise limits of the code would be taken for some that were set by hand
+            queues.limit(obj.pk, **wanted, by=by, database=conf.database)
 
     state = live_column("state", _("state"), _state)
     queued = figure("queued", _("queued"))

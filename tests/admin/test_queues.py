@@ -95,6 +95,17 @@ def test_limits_of_the_code_are_told_from_those_set_by_hand_and_restored(staff, 
     assert "as the code has them, or not in the code" in told
 
 
+def test_save_without_a_change_leaves_the_limits_to_the_code(staff, settings):
+    settings.PGQUEUE = {**settings.PGQUEUE, "QUEUES": {"mail": {"max_running": 4}}}
+    restore("mail")
+    given = {"rate_limit": "", "rate_period_seconds": "", "rate_burst": ""}
+    change(staff, "mail", max_running="4", **given)
+    assert Queue.objects.get(pk="mail").limited_at is None
+    change(staff, "mail", max_running="5", **given)
+    row = Queue.objects.get(pk="mail")
+    assert (row.max_running, bool(row.limited_by)) == (5, True)
+
+
 def test_list_shows_how_queues_get_on_and_where_their_jobs_are(queues, sql):
     worker(queues=["mail"])
     app.noop.using(queue="mail").enqueue_many([()] * 30)
