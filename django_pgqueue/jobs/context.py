@@ -18,6 +18,7 @@ from django_pgqueue.exceptions import InvalidArguments, InvalidOption, NoCurrent
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.options import Options, check_instant
 from django_pgqueue.records import ClaimedJob
+from django_pgqueue.stored_values import read_object
 from django_pgqueue.validation import is_text
 
 MOST_DONE = 10**18
@@ -109,10 +110,14 @@ class CurrentJob:
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The metadata that ``using(metadata=…)`` gave and ``update_metadata`` has added. Read-only."""
+        """The metadata that ``using(metadata=…)`` gave and ``update_metadata`` has added. Read-only.
+
+        Of a job that plain SQL has given something other than a JSON object, it is empty.
+        """
         if self._metadata is not None:
             return MappingProxyType(json.loads(self._metadata))
-        return MappingProxyType(json.loads(self._job.rest)["metadata"] if self._job.rest else {})
+        given = read_object(self._job.rest).get("metadata")
+        return MappingProxyType(given if isinstance(given, dict) else {})
 
     @property
     def progress(self) -> Mapping[str, Any] | None:

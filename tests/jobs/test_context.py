@@ -57,6 +57,17 @@ def test_current_job_knows_its_metadata(queue):
         assert CurrentJob(claimed).metadata == given
 
 
+@pytest.mark.parametrize("given", ["[]", "5", "null", '"x"', "[1]"])
+@pytest.mark.django_db(transaction=True)
+def test_metadata_that_is_no_object_is_taken_for_none(queue, sql, given):
+    sql("INSERT INTO pgqueue_jobs (task, metadata) VALUES (%s, %s::jsonb)", app.noop.name, given)
+    [claimed] = claim(queue, "default", limit=1, worker_id=1)
+    current = CurrentJob(claimed)
+    assert current.metadata == {}
+    current.update_metadata(a=1)
+    assert current.metadata == {"a": 1}
+
+
 @pytest.mark.parametrize(
     "when", [-1, -dt.timedelta(hours=1), float("nan"), float("inf"), 1e300, True, "soon", dt.timedelta(36501)]
 )
