@@ -13,7 +13,7 @@ from django_pgqueue.maintenance.reaper import fail_overdue, settle
 from django_pgqueue.maintenance.unique_keys import reacquire_keys
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import Fate, Lease, Outcome
-from django_pgqueue.signals import announce_deaths, deaths, job_died
+from django_pgqueue.signals import announce_deaths, attempt_lost, deaths, job_died
 from django_pgqueue.states import DeathReason
 from tests.app import contract
 from tests.app.models import Mark
@@ -244,6 +244,16 @@ def test_worker_that_dies_with_a_job(queue, sql, heard, act, end):
     number = len(heard)
     act(queue, [held])
     assert len(heard) == number, "its lease is gone"
+
+
+@pytest.mark.parametrize(("act", "reason"), [(settle, "lost"), (fail_overdue, "exhausted")])
+def test_lost_attempt_that_a_job_dies_by_is_told_where_nothing_hears_of_deaths(queue, sql, connect, act, reason):
+    events = []
+    connect(attempt_lost, lambda event, **_: events.append(event))
+    held = lease(sql, 3)
+    act(queue, [held])
+    assert not job_died.receivers
+    assert [(event.id, event.outcome, event.reason, event.args) for event in events] == [(held.id, "died", reason, [7])]
 
 
 def test_jobs_that_expire(queue, sql, heard):

@@ -21,10 +21,12 @@ class DeadLetter(NamedTuple):
 
 class DeadLetterResult(NamedTuple):
     keys: dict[int, str | None] = {}  # concurrency keys of the jobs moved, by id; others of a key may be admitted now
-    events: Sequence[JobEvent] = ()  # of the same jobs, for job_died; empty where it has no receivers
+    events: Sequence[JobEvent] = ()  # of the same jobs, for receivers; empty where there are none
 
 
-def dead_letter(database: Database, letters: Sequence[DeadLetter], *, by: str | None = None) -> DeadLetterResult:
+def dead_letter(
+    database: Database, letters: Sequence[DeadLetter], *, by: str | None = None, is_told: bool | None = None
+) -> DeadLetterResult:
     """Move jobs to ``dead_jobs``; those who wait for them are told once that is committed.
 
     The caller announces the deaths, by the events that are returned. Jobs that are missing were locked, or their lease
@@ -32,8 +34,10 @@ def dead_letter(database: Database, letters: Sequence[DeadLetter], *, by: str | 
 
     Args:
         by: user who asked for it; None: the queue itself.
+        is_told: whether the events are wanted; None: if ``job_died`` has receivers.
     """
-    parameters = dead_letter_parameters(letters, by=by, is_told=bool(job_died.receivers))
+    is_told = bool(job_died.receivers) if is_told is None else is_told
+    parameters = dead_letter_parameters(letters, by=by, is_told=is_told)
     rows = database.rows(statement("dead_letter"), parameters)
     notify_waiters(database, [job_id for job_id, is_awaited, *_ in rows if is_awaited])
     events = [death_event(job_id, told, database=database.alias) for job_id, *_, told in rows if told]

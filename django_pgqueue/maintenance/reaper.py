@@ -17,6 +17,7 @@ from django_pgqueue.retry_policy import DEFAULT_BACKOFF, with_jitter
 from django_pgqueue.signals import (
     JobEvent,
     attempt_lost,
+    job_died,
     lost_event,
     send_deaths_from_maintenance,
     send_from_maintenance,
@@ -80,7 +81,9 @@ def _dead_letter(database: Database, verdicts: Sequence[Verdict]) -> DeadLetterR
         for lease, reason, entry, _ in verdicts
         if reason is not None
     ]
-    return dead_letter(database, letters) if letters else DeadLetterResult()
+    if not letters:
+        return DeadLetterResult()
+    return dead_letter(database, letters, is_told=bool(job_died.receivers or attempt_lost.receivers))
 
 
 def _parameters(verdicts: Sequence[Verdict]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 -- dead_letter.dead_letter() for lost workers, kills and expiry. Never waits: locked rows are left out. Found like those
 -- of finish.sql; the token 0 stands for a job that is not running, and leaves reserved rows alone, as the reason
 -- expired does with those that got more time meanwhile. Returns the ids it moved, whether a caller waits, their
--- concurrency keys, and for receivers of job_died, if there are any, the rest of an event.
+-- concurrency keys, and for receivers of signals, if there are any, the rest of an event.
 WITH died AS MATERIALIZED (
     SELECT job.place, ack.reason, ack.error::jsonb AS error
     FROM unnest(
