@@ -330,6 +330,19 @@ def sent_elsewhere(call_later: Callable[[Callable[[], None]], None]) -> Iterator
             call_later(send)
 
 
+@contextlib.contextmanager
+def dropped_on_error() -> Iterator[None]:
+    """Drop what ``sent_elsewhere`` has collected in this block if that raises: it is around a transaction."""
+    collected: list[Callable[[], None]] | None = getattr(_thread, "collected", None)
+    number = len(collected or ())
+    try:
+        yield
+    except BaseException:
+        if collected is not None:
+            del collected[number:]
+        raise
+
+
 _thread = threading.local()
 
 

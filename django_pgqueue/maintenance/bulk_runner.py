@@ -28,6 +28,7 @@ from django_pgqueue.jobs.actions import Action, SkipReason, action_named
 from django_pgqueue.jobs.bulk_actions import filter_of
 from django_pgqueue.jobs.search import Filter, SearchPage, Source, page_of
 from django_pgqueue.services import AdaptiveBatch, repeat_slices
+from django_pgqueue.signals import dropped_on_error
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -85,7 +86,7 @@ def carry_on(database: QueueConnection, *, limit: int = LARGEST) -> BulkPassResu
     connection = MaintenanceConnection(database)
     bulk_action: DueBulkAction | None = None
     try:
-        with database.transaction(lock_milliseconds=LOCK_MILLISECONDS):
+        with dropped_on_error(), database.transaction(lock_milliseconds=LOCK_MILLISECONDS):
             bulk_action = _take(database)
             if bulk_action is None:
                 return BulkPassResult()

@@ -29,7 +29,7 @@ from django_pgqueue.maintenance import bulk_runner, pruner
 from django_pgqueue.maintenance.bulk_runner import carry_on
 from django_pgqueue.maintenance.pending_work import pending_work
 from django_pgqueue.models import BulkAction, DeadJob, Job, SucceededJob
-from django_pgqueue.signals import job_retried
+from django_pgqueue.signals import job_killed, job_retried, sent_elsewhere
 from django_pgqueue.states import DeathReason
 from tests.support.bulk_actions import bury, ended, work
 from tests.support.many import enqueued_ids
@@ -422,6 +422,34 @@ def test_transient_trouble_changes_nothing_and_is_told(queue, monkeypatch):
             carry_on(queue)
     assert (Job.objects.count(), BulkAction.objects.get().started_at) == (0, None)
     assert worked_off(queue, bulk_action_id).done == 3
+
+
+def test_signals_of_a_slice_that_is_rolled_back_are_not_sent(queue, monkeypatch):
+    ids = enqueued_ids(app.noop, [()] * 3)
+    bulk_action_id = begin(KILL, Filter(), by="ann")
+    killed, later = [], []
+    receive = lambda ids, **_: killed.extend(ids)  # noqa: E731
+    write = bulk_runner._write
+
+    def fail_at_the_second(*given):
+        if DeadJob.objects.exists():
+            raise OperationalError("the server is away")
+        write(*given)
+
+    job_killed.connect(receive)
+    try:
+        with monkeypatch.context() as patch, sent_elsewhere(later.append):
+            patch.setattr(bulk_runner, "_write", fail_at_the_second)
+            carry_on(queue, limit=1)
+            with pytest.raises(OperationalError, match="the server is away"):
+                carry_on(queue, limit=2)
+        for send in later:
+            send()
+        assert killed == ids[:1] == list(DeadJob.objects.values_list("pk", flat=True))
+        assert worked_off(queue, bulk_action_id).done == 3
+        assert killed == ids
+    finally:
+        job_killed.disconnect(receive)
 
 
 # Pending and pruning
