@@ -171,7 +171,7 @@ def unknown_task(job: ClaimedJob) -> Outcome:
     """
     if job.was_killed:
         return Outcome(job, Fate.DIED, reason=DeathReason.KILLED, error=error_entry(JobKilled(KILLED)))
-    if job.attempt == 1 and job.is_old:
+    if job.attempt == 1 and job.is_old and not job.snoozes:
         message = f"No worker has known the task {job.task!r} for a day."
         error = {"kind": EntryKind.UNKNOWN_TASK, "error": "unknown task", "message": message}
         return Outcome(job, Fate.DIED, reason=DeathReason.UNKNOWN_TASK, error=error)

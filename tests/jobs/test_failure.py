@@ -261,6 +261,10 @@ def test_unknown_task_that_has_run_before_waits_for_its_code():
     assert unknown_task(job(task="gone", attempt=2, is_old=True)).fate is Fate.RELEASED
 
 
+def test_unknown_task_that_has_only_snoozed_so_far_waits_for_its_code_too():
+    assert unknown_task(job(task="gone", is_old=True, rest='{"snoozes": 1}')).fate is Fate.RELEASED
+
+
 def test_unknown_task_is_put_back_and_buried_after_a_day(caplog):
     outcome = unknown_task(job(task="gone"))
     assert (outcome.fate, outcome.delay_seconds) == (Fate.RELEASED, 30)
