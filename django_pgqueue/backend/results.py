@@ -54,7 +54,7 @@ class PgQueueTaskResult(AnyTaskResult):
             JobNotFinished: it has not ended yet, and there is no timeout.
             TimeoutError: it has not ended by then. It goes on.
             JobDied: it has FAILED; this has its errors.
-            JobNotCommitted: it was enqueued in the transaction that the caller is in.
+            JobNotCommitted: it was enqueued in the transaction that the caller is in, and has not been run there.
             InvalidOption: the timeout is not above 0.
             JobDoesNotExist, ResultNotKept: it has succeeded, and its result is not kept.
         """

@@ -106,7 +106,8 @@ class JobHandle(Generic[R_co]):
         Raises:
             JobNotFinished: it has not ended yet, and there is no timeout.
             TimeoutError: it has not ended by then. It goes on.
-            JobNotCommitted: it was enqueued in the transaction that the caller is in, before whose commit none starts.
+            JobNotCommitted: it was enqueued in the transaction that the caller is in, before whose commit none starts,
+                and has not been run there by ``run_jobs()``, in a test.
             JobDied: it is dead: JobFailed, JobWasKilled, JobExpired, JobLost or JobSuperseded.
             ResultNotKept: it has succeeded, and its result is not there.
             JobDoesNotExist: it was never committed, or nothing is kept of it any more.
@@ -156,8 +157,7 @@ class JobHandle(Generic[R_co]):
                 except TimeoutError:
                     continue
                 except JobDoesNotExist:
-                    self._must_be_committed()
-                    raise
+                    return self._ended_for_the_caller()
         finally:
             waiter.cancel()
         raise self._too_late(seconds, waiter.status)
@@ -169,19 +169,19 @@ class JobHandle(Generic[R_co]):
         except TimeoutError:
             raise self._too_late(seconds, waiter.status) from None
         except JobDoesNotExist:
-            await sync_to_async(self._must_be_committed, thread_sensitive=True)()
-            raise
+            return await sync_to_async(self._ended_for_the_caller, thread_sensitive=True)()
         finally:
             waiter.cancel()
 
-    def _must_be_committed(self) -> None:
-        try:
-            self.state()
-        except JobDoesNotExist:
-            return
+    def _ended_for_the_caller(self) -> JobState:
+        """Return a job that others do not see; in a test it may have ended in the transaction that enqueued it."""
+        state = self.state()
+        if state.is_finished:
+            return state
         raise JobNotCommitted(
             f"Job {self.id} was enqueued in the transaction that is still open on {self.database!r}: it cannot start "
-            "before the commit, for which this would wait forever. Wait after the transaction."
+            "before the commit, for which this would wait forever. Wait after the transaction; in a TestCase run it by "
+            "run_jobs() first."
         )
 
     def _too_late(self, seconds: float, status: str) -> TimeoutError:

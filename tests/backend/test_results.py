@@ -18,6 +18,7 @@ from django_pgqueue.maintenance.reaper import settle
 from django_pgqueue.models import Job, SucceededJob
 from django_pgqueue.records import Fate, Lease, Outcome
 from django_pgqueue.states import DeathReason
+from django_pgqueue.testing import run_jobs
 from tests.support.contract import WORKER, work
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -73,6 +74,18 @@ def test_result_in_the_transaction_that_enqueued_is_not_waited_for(no_caller_wai
         result = app.add.enqueue(1)
         with pytest.raises(JobNotCommitted):
             result.result(timeout=PATIENCE_SECONDS)
+
+
+def test_result_of_a_task_that_was_run_in_the_transaction_is_there(no_caller_waits_in_the_end):
+    """As in a TestCase, whose transaction no other session sees."""
+    with transaction.atomic():
+        result, broken = app.add.enqueue(1, 2), app.fail.enqueue()
+        run_jobs(errors="collect")
+        assert (result.result(timeout=PATIENCE_SECONDS), result.status) == (3, TaskResultStatus.SUCCESSFUL)
+        assert async_to_sync(result.aresult)(PATIENCE_SECONDS) == 3
+        with pytest.raises(JobFailed, match="no luck"):
+            broken.result(timeout=PATIENCE_SECONDS)
+        assert broken.status == TaskResultStatus.FAILED
 
 
 def test_result_has_the_handle_of_its_job(db):

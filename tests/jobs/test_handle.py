@@ -29,6 +29,8 @@ from django_pgqueue.jobs.handle import MANY, no_collection
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.records import Fate
 from django_pgqueue.states import DeathReason
+from django_pgqueue.testing import run_jobs
+from tests.app import helped
 from tests.support.results import end, ways
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -107,6 +109,17 @@ def test_waiting_in_the_transaction_that_enqueued_the_job_is_refused_at_once():
                 way()
     with pytest.raises(TimeoutError):
         handle.result(timeout=0.05)
+
+
+def test_job_that_has_ended_in_the_transaction_that_enqueued_it_has_its_result():
+    """As in a TestCase, whose transaction no other session sees."""
+    with transaction.atomic():
+        handle, broken = helped.note.enqueue("a"), helped.fail.using(max_attempts=1).enqueue()
+        run_jobs(errors="collect")
+        assert [way() for way in ways(handle)] == ["a"] * 4
+        for way in ways(broken):
+            with pytest.raises(JobFailed):
+                way()
 
 
 def test_waiting_in_another_transaction_is_not_refused(queue):
