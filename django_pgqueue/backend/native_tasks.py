@@ -110,6 +110,16 @@ class PgQueueTask(AnyTask, OwnOptionsOrNone):
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return dataclasses.replace(self, **changes, **options)
 
+    def bind(self, *args: Any, **kwargs: Any) -> tasks.Call[Any]:
+        """Return the call of ``native`` with these arguments, for ``enqueue_many``, ``periodic``, tests and assertions.
+
+        Its ``enqueue()`` returns a ``JobHandle``, and sends no ``task_enqueued``.
+
+        Raises:
+            InvalidArguments: a TypeError. The arguments do not fit the function.
+        """
+        return self.native.bind(*args, **kwargs)
+
     def enqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Any]:
         """Enqueue many jobs with one statement, all or none; see ``PgQueueBackend.enqueue_many``."""
         backend: Any = self.get_backend()

@@ -103,7 +103,7 @@ def run_job(
     not take part.
 
     Args:
-        call: the task with its arguments, as ``send_receipt.bind(4711)``.
+        call: the task with its arguments, as ``send_receipt.bind(4711)``; also of Django's Tasks framework.
         attempt: the number of the attempt, from 1.
         metadata: as ``using(metadata=…)`` would have given it. None: as it has.
 
@@ -113,9 +113,14 @@ def run_job(
     Raises:
         BaseException: what the function raises: errors, and ``Discard`` and its like.
         InvalidArguments: the arguments are not JSON.
+        TypeError: call is none.
         ValueError: attempt is no whole number of 1 or more.
     """
     __tracebackhide__ = True
+    if not isinstance(call, Call):
+        raise TypeError(
+            f"call is a task with its arguments, made by bind(), as in run_job(send.bind(1)), not {call!r}."
+        )
     task = call.task
     given = encode_arguments(task, call.args, call.kwargs)
     job = make_job(task, attempt=attempt, metadata=metadata, **given)

@@ -12,12 +12,14 @@ import pytest
 from django.core.checks import run_checks
 
 import tests.app.contract as app
-from django_pgqueue import Limit, Unique, periodic, registry, tasks
+import tests.app.tasks as app_tasks
+from django_pgqueue import Limit, Unique, enqueue_many, periodic, registry, tasks
 from django_pgqueue.backend import PgQueueTask, job_options
-from django_pgqueue.exceptions import ConfigurationError
+from django_pgqueue.exceptions import ConfigurationError, InvalidArguments
 from django_pgqueue.framework import InvalidTask, task_backends
 from django_pgqueue.options import OF_TASKS, Options
 from django_pgqueue.schedules.periodic import declared, left_out
+from django_pgqueue.testing import assert_enqueued, run_jobs
 from tests.app.contract import task
 from tests.app.models import Mark
 from tests.support.backends import MODULE, problems
@@ -228,10 +230,24 @@ def test_native_task_of_another_function_keeps_its_name(own_registry):
 def test_task_of_the_framework_may_have_a_schedule(own_registry, monkeypatch):
     monkeypatch.setattr("django_pgqueue.schedules.periodic._declared", {})
     assert periodic("0 3 * * *")(app.echo) is app.echo
-    periodic("0 3 * * *")(app.add.native.using(queue="mail").bind(1))
+    periodic("0 3 * * *")(app.add.using(queue_name="mail").bind(1))
     of_task, of_call = declared().values()
     assert (of_task.task, of_task.name) == (app.echo.native, "tests.app.contract.echo")
     assert (of_call.task, of_call.args, of_call.options) == (app.add.native, (1,), {"queue": "mail"})
+
+
+def test_call_of_a_task_of_the_framework_is_that_of_its_native_one(db):
+    handles = enqueue_many([app.echo.using(max_attempts=3).bind(1), app.tell.bind("x"), app_tasks.noop.bind()])
+    assert [(one.task, one.queue) for one in handles[:2]] == [
+        ("tests.app.contract.echo", "mail"),
+        ("tests.app.contract.tell", "default"),
+    ]
+    assert assert_enqueued(app.echo.bind(value=1), priority=5).max_attempts == 3
+    run_jobs(task=[app.echo, app.tell])
+    assert (app.echo.get_result(str(handles[0].id)).return_value, handles[0].result()) == (1, 1)
+    assert handles[1].result()["args"] == ["x"]
+    with pytest.raises(InvalidArguments, match="too many positional arguments"):
+        app.echo.bind(1, 2)
 
 
 def test_schedule_of_a_task_of_another_backend_is_reported(monkeypatch):

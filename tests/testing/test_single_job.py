@@ -82,6 +82,12 @@ def test_attempt_of_the_function_is_counted_from_one(wrong):
         run_job(arguments.bind(), attempt=wrong)
 
 
+@pytest.mark.parametrize("wrong", [helped.note, contract.add, "tests.app.helped.note", None], ids=str)
+def test_what_is_no_call_is_told_how_one_is_made(wrong):
+    with pytest.raises(TypeError, match=r"made by bind\(\), as in run_job\(send\.bind\(1\)\), not "):
+        run_job(wrong)
+
+
 def test_what_the_function_leaves_in_its_context_is_gone():
     before = translation.get_language()
     run_job(helped.tell.bind())
@@ -114,7 +120,7 @@ class RunJobTest(TestCase):
         assert labels() == ["x", "y"]
 
     def test_task_of_the_framework_runs_likewise(self):
-        told = run_job(contract.tell.native.bind("x"), attempt=2)
+        told = run_job(contract.tell.bind("x"), attempt=2)
         assert (told["attempt"], told["args"]) == (2, ["x"])
 
     def test_context_managers_of_the_settings_are_around(self):

@@ -1,10 +1,10 @@
 """Receivers of the signals, a policy of one's own, and the backend of Django's Tasks framework."""
 
-from typing import Any
+from typing import Any, assert_type
 
 from django.dispatch import receiver
 
-from django_pgqueue import Task
+from django_pgqueue import Call, Task, enqueue_many
 from django_pgqueue.backend import PgQueueBackend, PgQueueTask
 from django_pgqueue.logs import JobFields
 from django_pgqueue.signals import JobEvent, job_died, job_enqueued
@@ -25,6 +25,8 @@ class QuietBackend(PgQueueBackend):
 
 
 def later(task: PgQueueTask) -> PgQueueTask:
+    assert_type(task.bind(7), Call[Any])
+    enqueue_many([task.bind(7), pack.bind(7)])
     return task.using(priority=10, unique_key="once")
 
 
