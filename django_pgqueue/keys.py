@@ -1,5 +1,6 @@
 """Keys of jobs: what ``unique=``, ``limit=`` and ``fair=`` say, and how keys are computed from arguments."""
 
+import contextlib
 import dataclasses
 import datetime as dt
 import functools
@@ -11,9 +12,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, NamedTuple, Self, cast
 
-from django_pgqueue.exceptions import ConfigurationError, InvalidOption
+from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidOption
 from django_pgqueue.states import LONGEST_KEY, MOST_SLOTS, OnConflict
-from django_pgqueue.validation import check_flag, check_name, check_seconds, check_whole, check_word, seconds_of
+from django_pgqueue.validation import (
+    check_flag,
+    check_name,
+    check_seconds,
+    check_whole,
+    check_word,
+    is_text,
+    seconds_of,
+)
+
+NO_JSON = (TypeError, ValueError, RecursionError, OverflowError)  # raised at a value that cannot be written
 
 Compute = Callable[..., str | None]
 
@@ -210,7 +222,8 @@ def no_key(*_args: Any, **_kwargs: Any) -> str | None:
 class KeysBy:
     """The functions that compute the keys of a task's jobs from their arguments; their results are checked.
 
-    Each raises InvalidOption where a key is not a text of 1 to 500 characters.
+    Each raises InvalidOption where a key is not a text of 1 to 500 characters, and InvalidArguments where it is made of
+    values that are no JSON.
     """
 
     unique: Compute = no_key
@@ -266,10 +279,10 @@ def _said(option: str, prefix: str, function: Compute, /, *args: Any, **kwargs: 
     key = function(*args, **kwargs)
     if key is None:
         return None
-    check_name(f"the key of {option}", key, LONGEST_KEY)
+    _check_key(option, key)
     if prefix:
         key = f"{prefix}:{key}"
-        check_name(f"the key of {option}", key, LONGEST_KEY)
+        _check_key(option, key)
     return key
 
 
@@ -286,13 +299,43 @@ def _made(
     """Return the key made of the values of arguments, behind the prefix; of a digest of them where it is too long."""
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
-    values = [json.dumps(bound.arguments[name], sort_keys=True, default=str) for name in names]
+    values = [_written(name, bound.arguments[name]) for name in names]
     text = write(names, values) if names else ""
     key = f"{prefix}:{text}" if prefix and text else prefix or text
     if len(key) > LONGEST_KEY:
         key = f"{prefix}:{_digest(names, values)}"
-        check_name(f"the key of {option}", key, LONGEST_KEY)
+        _check_key(option, key)
     return key
+
+
+def _check_key(option: str, key: Any) -> None:
+    """Raise InvalidOption, without the key itself: it may be made of sensitive arguments."""
+    wanted = f"The key of {option} is a text of 1 to {LONGEST_KEY} characters"
+    if not isinstance(key, str):
+        raise InvalidOption(f"{wanted}, not of the type {type(key).__name__}.")
+    if not 1 <= len(key) <= LONGEST_KEY:
+        raise InvalidOption(f"{wanted}; this one has {len(key):,}.")
+    if not is_text(key):
+        raise InvalidOption(f"The key of {option} contains NUL or a lone surrogate, which is not text.")
+
+
+def _written(name: str, value: Any) -> str:
+    """Return the value of an argument as JSON that is the same for all values that are stored the same.
+
+    Raises:
+        InvalidArguments: no JSON can be made of it.
+    """
+    problem: Exception | None = None
+    encoder = conf.json_encoder
+    ways: list[dict[str, Any]] = [{"cls": encoder}, {"default": str}] if encoder else [{"default": str}]
+    for way in ways:
+        try:
+            return json.dumps(value, sort_keys=True, **way)
+        except NO_JSON as error:
+            problem = error
+        with contextlib.suppress(*NO_JSON):  # keys of several types have an order as the texts that they are stored as
+            return json.dumps(json.loads(json.dumps(value, **way)), sort_keys=True)
+    raise InvalidArguments(f"Cannot be stored as JSON: {name}: {problem}.") from problem
 
 
 def _named(names: Iterable[str], values: Iterable[str]) -> str:

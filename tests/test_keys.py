@@ -8,7 +8,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import Limit, Unique
-from django_pgqueue.exceptions import ConfigurationError, InvalidOption
+from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidOption
 from django_pgqueue.keys import as_json
 from django_pgqueue.models import Job
 from tests.support.keyed import keyed
@@ -103,6 +103,50 @@ def test_long_values_become_a_digest_which_differs_where_they_do():
     assert long.startswith("tests.keyed.pair:")
     assert long != other
     assert {len(long), len(other)} == {len("tests.keyed.pair:") + 64}
+
+
+@pytest.mark.parametrize("unique", [True, "label"], ids=str)
+def test_value_has_the_key_of_the_form_in_which_it_is_stored(settings, unique):
+    settings.PGQUEUE = {**settings.PGQUEUE, "JSON_ENCODER": "django.core.serializers.json.DjangoJSONEncoder"}
+    instant = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+    assert unique_key(instant, unique=unique) == unique_key("2024-01-01T00:00:00Z", unique=unique)
+    assert unique_key(Ellipsis, unique=unique) == unique_key("Ellipsis", unique=unique)
+
+
+@pytest.mark.parametrize("unique", [True, "label"], ids=str)
+@pytest.mark.parametrize("value", [{1: "a", "b": 2}, {None: 1, "a": [{2: 3, "c": 4}]}], ids=str)
+def test_keys_of_mappings_may_be_of_several_types(unique, value):
+    stored = json.loads(json.dumps(value))
+    assert unique_key(value, unique=unique) == unique_key(stored, unique=unique)
+
+
+@pytest.mark.parametrize("unique", [True, "label"], ids=str)
+@pytest.mark.django_db
+@pytest.mark.parametrize("encoder", [None, "django.core.serializers.json.DjangoJSONEncoder"])
+def test_value_that_is_no_json_is_an_invalid_argument_of_a_task_with_a_key_too(settings, unique, encoder):
+    settings.PGQUEUE = {**settings.PGQUEUE, "JSON_ENCODER": encoder}
+    with pytest.raises(InvalidArguments, match="Cannot be stored as JSON: label: keys must be"):
+        keyed(pair, unique=unique).enqueue({(1, 2): 3})
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        ("hunter2" * 100, "of 1 to 500 characters; this one has 700"),
+        ("", "this one has 0"),
+        ("hunter2\0", "contains NUL"),
+        ("hunter2\ud800", "lone surrogate"),
+        (["hunter2"], "not of the type list"),
+    ],
+    ids=["long", "empty", "NUL", "surrogate", "list"],
+)
+@pytest.mark.parametrize("option", ["unique", "limit", "fair"])
+def test_key_that_cannot_be_is_refused_without_being_shown(option, key, problem):
+    rule = Limit(lambda label: key) if option == "limit" else lambda label: key
+    with pytest.raises(InvalidOption, match=problem) as caught:
+        keyed(**{option: rule}).keys_of(("a",), {})
+    assert f"key of {option}" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_keys_stay_what_they_were_when_a_task_is_renamed():
