@@ -134,6 +134,13 @@ def undoable(alias: str) -> Iterator[Callable[[], None]]:
             raise psycopg.Rollback(savepoint)
 
 
+def as_one(caller: "Database") -> contextlib.AbstractContextManager[object]:
+    """Make the statements of an action one transaction, where none is open on the caller's connection."""
+    if caller.in_transaction or not isinstance(caller, CallerConnection):
+        return contextlib.nullcontext()
+    return transaction.atomic(using=caller.alias)
+
+
 class CallerConnection:
     """The caller's Django connection. Statements join the transaction that is open on it, if one is."""
 

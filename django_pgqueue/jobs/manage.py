@@ -4,7 +4,7 @@ import logging
 from typing import NamedTuple
 
 from django_pgqueue.actors import UNNAMED, By, name_of
-from django_pgqueue.db.connections import JobIds, Where, caller_of, job_ids_of
+from django_pgqueue.db.connections import JobIds, Where, as_one, caller_of, job_ids_of
 from django_pgqueue.db.notify import notify_due, notify_keys, notify_kill, notify_queues
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
@@ -28,7 +28,7 @@ class Killed(NamedTuple):
 
 
 def kill(ids: JobIds, *, by: By = "", database: Where = None) -> Killed:
-    """Kill jobs in the caller's transaction.
+    """Kill jobs in the caller's transaction, or in one of its own if none is open.
 
     A job that is not running goes to ``dead_jobs`` with the reason ``killed``. A running one is asked to stop: its
     worker learns of it after the commit, sets ``current_job().is_kill_requested``, cancels an async task at once and
@@ -43,9 +43,11 @@ def kill(ids: JobIds, *, by: By = "", database: Where = None) -> Killed:
     caller, by = caller_of(database), name_of(by)
     ids = job_ids_of(ids, caller.alias)
     entry = {"kind": EntryKind.KILLED, "error": f"killed by {by or UNNAMED}"}
-    dead, events = dead_letter(caller, [DeadLetter(job_id, 0, DeathReason.KILLED, entry) for job_id in ids], by=by)
-    running = sorted(set(ids) - set(dead))
-    requested = [job_id for (job_id,) in caller.rows(statement("request_kill"), {"ids": running, "by": by})]
+    letters = [DeadLetter(job_id, 0, DeathReason.KILLED, entry) for job_id in ids]
+    with as_one(caller):
+        dead, events = dead_letter(caller, letters, by=by)
+        running = sorted(set(ids) - set(dead))
+        requested = [job_id for (job_id,) in caller.rows(statement("request_kill"), {"ids": running, "by": by})]
     if requested:
         notify_kill(caller)
     notify_keys(caller, {key for key in dead.values() if key is not None})

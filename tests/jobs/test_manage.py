@@ -5,7 +5,7 @@ import logging
 from functools import partial
 
 import pytest
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
@@ -181,6 +181,19 @@ def test_kill_rolls_back_with_its_transaction(queue):
         kill([job_id], by="eve")
         1 / 0  # noqa: B018
     assert (Job.objects.count(), DeadJob.objects.count()) == (1, 0)
+
+
+def test_kill_outside_a_transaction_does_all_or_nothing(queue, sql):
+    running, queued = enqueued_ids(app.noop, [(), ()])
+    claim(queue, "default", limit=1, worker_id=1)
+    sql("ALTER TABLE pgqueue_jobs ADD CONSTRAINT refused CHECK (killed_by IS NULL)")
+    try:
+        with pytest.raises(IntegrityError):
+            kill([running, queued], by="eve")
+    finally:
+        sql("ALTER TABLE pgqueue_jobs DROP CONSTRAINT refused")
+    assert (Job.objects.count(), DeadJob.objects.count()) == (2, 0)
+    assert kill([running, queued], by="eve") == ([queued], [running])
 
 
 def test_run_now_makes_scheduled_jobs_due_and_leaves_others(queue):
