@@ -33,6 +33,8 @@ def options_of(task: TaskDefinition) -> dict[str, Any]:
 def _own_options(task: TaskDefinition) -> Iterator[tuple[str, Any]]:
     if task.backoff is not TaskRules.backoff:
         yield "backoff", task.backoff.function
+    if task.max_snoozes is not None:
+        yield "max_snoozes", task.max_snoozes
     if task.discard_on.kinds:
         yield "discard_on", task.discard_on.kinds
     if task.atomic:

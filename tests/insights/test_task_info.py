@@ -5,6 +5,7 @@ import datetime as dt
 import tests.app.tasks as app
 from django_pgqueue import Limit, periodic, registry
 from django_pgqueue.insights.task_info import as_json, described
+from tests.support.keyed import keyed
 
 
 def test_options_are_told_as_they_come_out(settings):
@@ -50,6 +51,9 @@ def test_async_tasks_say_so():
 def test_options_of_the_task_itself_are_told():
     told = as_json(app.fail)["options"]
     assert (told["max_attempts"], told["backoff"]) == (3, "a function")
+    bounded = keyed(max_snoozes=3)
+    assert as_json(bounded)["options"]["max_snoozes"] == 3
+    assert described(bounded)[1].endswith(", max_snoozes 3")
     chosen = app.record.using(unique="label", limit=Limit("label", running=3))
     told = as_json(chosen)["options"]
     assert (told["unique"], told["limit"]) == ({"by": ["label"]}, {"by": ["label"], "running": 3})
