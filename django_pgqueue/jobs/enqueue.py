@@ -75,7 +75,9 @@ def insert_calls(calls: Sequence[BoundCall]) -> InsertResult:
     tasks = Counter([call.task for call in calls])  # a task that using() has made is another
     caller = _caller(*tasks)
     with in_errors((call.task, call.args, call.kwargs) for call in calls), contextlib.ExitStack() as around:
-        seen = {task: around.enter_context(around_insert(task, number)) for task, number in tasks.items()}
+        seen = {task: around_insert(task, number) for task, number in tasks.items()}  # all before one is entered,
+        for hook in seen.values():  # so that the span of none is the parent of the next
+            around.enter_context(hook)
         insert = _insert_keyed_calls if any(task.needs_control for task in tasks) else _insert_calls
         inserted = insert(caller, calls, seen)
         is_told = job_enqueued.receivers or any(hook is not UNSEEN for hook in seen.values())

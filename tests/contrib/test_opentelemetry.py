@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 import tests.app.tasks as app
-from django_pgqueue import current_job, tasks
+from django_pgqueue import current_job, enqueue_many, tasks
 from django_pgqueue.instrumentation import around_runs
 from django_pgqueue.jobs import retry
 from django_pgqueue.jobs.claim import claim
@@ -131,6 +131,14 @@ def test_many_jobs_share_one_span_whose_context_is_in_each(queue, spans):
     carried = [span.context.span_id for span in spans("enqueue") for _ in range(span.attributes.get(COUNT, 1))]
     run_claimed(queue, limit=10)
     assert [span.parent.span_id for span in spans("run")] == carried
+
+
+@pytest.mark.django_db
+def test_spans_of_one_statement_are_beside_each_other(provide):
+    spans = provide()
+    with trace.get_tracer("tests").start_as_current_span("request") as request:
+        enqueue_many([app.record.bind("a"), contract.add.bind(1), app.noop.bind()])
+    assert [span.parent.span_id for span in spans("enqueue")] == [request.context.span_id] * 3
 
 
 COUNT = "messaging.batch.message_count"
