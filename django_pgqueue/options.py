@@ -351,12 +351,13 @@ def check_known(given: Iterable[str], *, of_tasks: Collection[str] = ()) -> None
     """Raise InvalidOption where an option is unknown; suggest the one that may be meant."""
     allowed = {*OF_JOBS, *of_tasks} - (OF_CALLS if of_tasks else set())
     if unknown := sorted({*given} - allowed):
-        meant = "; ".join(f"{name}{_meant(name, allowed)}" for name in unknown)
+        meant = "; ".join(f"{name}{meant_by(name, allowed)}" for name in unknown)
         end = "" if meant.endswith("?") else "."
         raise InvalidOption(f"There is no option {meant}{end} Options are: {', '.join(sorted(allowed))}.")
 
 
-def _meant(name: str, allowed: Collection[str]) -> str:
+def meant_by(name: str, allowed: Collection[str]) -> str:
+    """Return the hint on an unknown option, to be put behind its name; "" if there is none."""
     if name in MEANT:
         return f": {MEANT[name]}"
     if name in OF_TASKS or name == "name":

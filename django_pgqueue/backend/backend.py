@@ -12,7 +12,13 @@ from django.core.checks import CheckMessage
 from django_pgqueue import registry
 from django_pgqueue.backend.checks import problems_of
 from django_pgqueue.backend.execution import FrameworkTaskAdapter, adapter_of, normalized
-from django_pgqueue.backend.native_tasks import BACKEND_OPTIONS, PgQueueTask, in_words_of_the_framework, native_of
+from django_pgqueue.backend.native_tasks import (
+    BACKEND_OPTIONS,
+    PgQueueTask,
+    hints_on_keys,
+    in_words_of_the_framework,
+    native_of,
+)
 from django_pgqueue.backend.results import PgQueueTaskResult, gone, restored, run_after, seek, task_of, task_result_of
 from django_pgqueue.backport import of_both
 from django_pgqueue.conf import conf
@@ -68,7 +74,7 @@ class PgQueueBackend(BaseTaskBackend):
             raise of_both(
                 InvalidTask(
                     f"TASKS[{self.alias!r}]['OPTIONS'] has no key {', '.join(map(repr, unknown))}. "
-                    f"Keys are: {', '.join(sorted(BACKEND_OPTIONS))}."
+                    f"{hints_on_keys(unknown)}Keys are: {', '.join(sorted(BACKEND_OPTIONS))}."
                 )
             )
         run_after: dt.datetime | dt.timedelta | None = task.run_after
@@ -207,7 +213,8 @@ class PgQueueBackend(BaseTaskBackend):
         except JobDoesNotExist as error:
             raise of_both(TaskResultDoesNotExist(result_id)) from error
         if not state.backend and self._declared(state.task) is None:
-            raise of_both(TaskResultDoesNotExist(result_id))
+            told = f"Job {result_id} is one of the native task {state.task}: its handle is jobs.get({result_id})."
+            raise of_both(TaskResultDoesNotExist(told))
         return self._result_of(state)
 
     def _result_of(self, state: JobState) -> PgQueueTaskResult:

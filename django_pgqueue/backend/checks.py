@@ -10,7 +10,7 @@ from django.core.checks import Warning as Caution
 from django.utils.module_loading import import_string
 
 from django_pgqueue import registry
-from django_pgqueue.backend.native_tasks import BACKEND_OPTIONS, TASK_MODULES, check_names, check_options
+from django_pgqueue.backend.native_tasks import BACKEND_OPTIONS, TASK_MODULES, check_names, check_options, hints_on_keys
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import postgresql
 from django_pgqueue.exceptions import ConfigurationError, InvalidOption
@@ -45,9 +45,8 @@ def problems_of(alias: str, parameters: Mapping[str, Any]) -> Iterator[CheckMess
 
 def _wrong_options(place: str, options: Mapping[str, Any]) -> Iterator[CheckMessage]:
     for key in sorted(set(options) - BACKEND_OPTIONS):
-        yield Error(
-            f"{place} has no key {key!r}.", hint=f"Keys are: {', '.join(sorted(BACKEND_OPTIONS))}.", id="pgqueue.E007"
-        )
+        hint = f"{hints_on_keys([key])}Keys are: {', '.join(sorted(BACKEND_OPTIONS))}."
+        yield Error(f"{place} has no key {key!r}.", hint=hint, id="pgqueue.E007")
     for key in sorted((set(options) & BACKEND_OPTIONS) - {TASK_MODULES, "tasks"}):
         try:
             check_options({key: options[key]})

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -14,7 +14,7 @@ from django_pgqueue.backport import of_both
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidOption
 from django_pgqueue.framework import AnyTask, InvalidTask, InvalidTaskBackend, Task, TaskResultMismatch
 from django_pgqueue.keys import Conflict, FairOption, Limit, LimitOption, Unique, UniqueOption, fair_by
-from django_pgqueue.options import OF_CALLS, OF_TASKS, OwnOptionsOrNone
+from django_pgqueue.options import MEANT, OF_CALLS, OF_TASKS, TO_START_AFTER, TO_START_AT, OwnOptionsOrNone, meant_by
 from django_pgqueue.registry import TaskDefinition
 
 T = TypeVar("T", bound=AnyTask)
@@ -103,8 +103,8 @@ class PgQueueTask(AnyTask, OwnOptionsOrNone):
         """
         if unknown := sorted(set(options) - JOB_OPTIONS):
             raise TypeError(
-                f"using() takes no option {', '.join(unknown)}. Options are: priority, queue_name, run_after, backend, "
-                f"{', '.join(sorted(JOB_OPTIONS))}. Others belong to the task: declare them with it."
+                f"using() takes no option {_hints(unknown, JOB_OPTIONS | set(IN_USING), MEANT_IN_USING)} Options are: "
+                f"{', '.join([*IN_USING, *sorted(JOB_OPTIONS)])}. Others belong to the task: declare them with it."
             )
         given = {"priority": priority, "queue_name": queue_name, "run_after": run_after, "backend": backend}
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -140,7 +140,44 @@ JOB_OPTIONS = (
 )
 ANY_OPTION = TASK_OPTIONS | JOB_OPTIONS
 OF_ALIASES = {"database", "metadata", "tasks", TASK_MODULES}
+IN_USING = ("priority", "queue_name", "run_after", "backend")  # those of the framework
 BACKEND_OPTIONS = (ANY_OPTION - {"aliases"} - OF_CALLS) | OF_ALIASES  # keys of OPTIONS
+
+# Hints on unknown options, in the words of the framework.
+
+AFTER, AT = "use run_after, a timedelta", "use run_after, a datetime"
+ON_TASK = {"queue_name": "…", "priority": "…", "takes_context": "True"}
+MEANT_IN_USING = {
+    **{name: AFTER for name, text in MEANT.items() if text == TO_START_AFTER},
+    **{name: AT for name, text in MEANT.items() if text == TO_START_AT},
+    **{name: f"it belongs to the task, @job_options({name}=…)" for name in TASK_OPTIONS},
+    "delay": AFTER,
+    "run_at": AT,
+    "queue": "use queue_name",
+    "takes_context": "it belongs to @task(takes_context=True)",
+    "database": "it belongs to the OPTIONS of an alias in TASKS",
+    "name": "a task is called by its module_path",
+}
+MEANT_ON_TASK = {
+    **{name: f"{text}, in using()" for name, text in MEANT_IN_USING.items() if text in (AFTER, AT)},
+    **{name: f"it belongs to @task({name}={value})" for name, value in ON_TASK.items()},
+    "run_after": "it belongs to calls, using(run_after=…)",
+    "queue": "use queue_name, of @task(queue_name=…)",
+    "database": MEANT_IN_USING["database"],
+    "name": MEANT_IN_USING["name"],
+}
+
+
+def _hints(unknown: Iterable[str], allowed: Collection[str], words: Mapping[str, str]) -> str:
+    """Return unknown options as a sentence with its end, each with a hint if there is one."""
+    told = "; ".join(name + (f": {words[name]}" if name in words else meant_by(name, allowed)) for name in unknown)
+    return told if told.endswith("?") else f"{told}."
+
+
+def hints_on_keys(unknown: Iterable[str]) -> str:
+    """Return hints on unknown keys of ``OPTIONS``, with a space behind them; "" if there are none."""
+    told = [(name, _hints([name], BACKEND_OPTIONS, MEANT_ON_TASK)) for name in unknown]
+    return "".join(f"{hint} " for name, hint in told if hint != f"{name}.")
 
 
 def job_options(**options: Any) -> Callable[[T], T]:
@@ -155,11 +192,16 @@ def job_options(**options: Any) -> Callable[[T], T]:
     Raises:
         InvalidTask: a value is out of range or of the wrong type.
         TypeError: there is no such option.
-        ConfigurationError: it does not stand above ``@task``.
+        ConfigurationError: it does not stand above ``@task`` of the framework.
     """
     check_names(options, TypeError)
 
     def give(task: T) -> T:
+        if isinstance(task, TaskDefinition):
+            raise ConfigurationError(
+                f"@job_options is for tasks of Django's Tasks framework, and {task.name} is one of django_pgqueue: "
+                "give it its options by @task(…)."
+            )
         if not isinstance(task, Task):
             raise ConfigurationError(f"@job_options is given {task!r}, which is no task. Write it right above @task.")
         if not isinstance(task, PgQueueTask):
@@ -217,7 +259,8 @@ def _mapping(given: Any) -> Mapping[str, Any]:
 def check_names(given: Mapping[str, Any], kind: type[Exception] = InvalidOption) -> None:
     """Raise an exception unless each key is an option of a task or of its jobs."""
     if unknown := sorted(set(given) - ANY_OPTION):
-        raise kind(f"There is no option {', '.join(unknown)}. Options are: {', '.join(sorted(ANY_OPTION))}.")
+        hints = _hints(unknown, ANY_OPTION, MEANT_ON_TASK)
+        raise kind(f"There is no option {hints} Options are: {', '.join(sorted(ANY_OPTION))}.")
 
 
 def check_options(given: Mapping[str, Any]) -> None:

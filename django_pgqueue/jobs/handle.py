@@ -210,13 +210,21 @@ def no_collection(number: int) -> Iterator[None]:
             gc.enable()
 
 
-def get(job_id: int, *, database: str | None = None) -> JobHandle[Any]:
+def get(job_id: int | str, *, database: str | None = None) -> JobHandle[Any]:
     """Return the handle of the job with this id. Sends no query, so there may be none.
 
     Args:
+        job_id: a whole number, or the text of one, such as the id of a ``TaskResult``.
         database: the alias it was put on. None: ``PGQUEUE["DATABASE"]``.
+
+    Raises:
+        InvalidOption: the id is no whole number.
     """
-    return JobHandle(int(job_id), "", "", database or conf.database, created=False)
+    try:
+        number = int(job_id)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidOption(f"The id of a job is a whole number, not {job_id!r}.") from None
+    return JobHandle(number, "", "", database or conf.database, created=False)
 
 
 def result_of(state: JobState) -> Any:

@@ -201,7 +201,9 @@ def test_job_enqueued_by_sql_is_one_of_the_framework(db, queue, sql, backend):
 
 def test_native_job_is_no_result(db, backend):
     handle = tests.app.tasks.noop.enqueue()
-    with pytest.raises(TaskResultDoesNotExist):
+    with pytest.raises(
+        TaskResultDoesNotExist, match=rf"native task tests\.app\.tasks\.noop: .* jobs\.get\({handle.id}\)"
+    ):
         backend.get_result(str(handle.id))
 
 

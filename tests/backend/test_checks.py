@@ -30,7 +30,7 @@ def test_settings_as_they_should_be_are_no_problem():
     [
         (
             {"OPTIONS": {"max_attempt": 5}},
-            "['OPTIONS'] has no key 'max_attempt'. Keys are: atomic, backoff",
+            "['OPTIONS'] has no key 'max_attempt'. max_attempt: did you mean max_attempts? Keys are: atomic, backoff",
         ),
         ({"OPTIONS": {"max_attempts": 0}}, "['max_attempts'] is 0. max_attempts is a whole number from 1 to 32767"),
         ({"OPTIONS": {"backoff": "x"}}, "['backoff'] is 'x'. backoff is a function, 0 or more seconds, or a timedelta"),

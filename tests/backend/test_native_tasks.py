@@ -4,6 +4,7 @@ import datetime as dt
 import importlib
 import inspect
 import pickle
+import re
 import sys
 import types
 
@@ -168,12 +169,49 @@ def test_async_task_cannot_be_atomic(own_registry):
 
 
 def test_unknown_option_is_named():
-    with pytest.raises(TypeError, match=r"There is no option max_attempt\. Options are: aliases, atomic, "):
+    with pytest.raises(
+        TypeError, match=r"There is no option max_attempt: did you mean max_attempts\? Options are: aliases, atomic, "
+    ):
         job_options(max_attempt=3)
-    with pytest.raises(TypeError, match=r"using\(\) takes no option max_attempt\."):
+    with pytest.raises(TypeError, match=r"using\(\) takes no option max_attempt: did you mean max_attempts\?"):
         app.add.using(max_attempt=3)
     with pytest.raises(TypeError, match="Others belong to the task: declare them with it"):
         app.add.using(backoff=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "on_task", "in_using"),
+    [
+        ("max_retries", "use max_attempts, which", "use max_attempts, which"),
+        ("queue", "use queue_name, of @task(queue_name=…).", "use queue_name."),
+        ("queue_name", "it belongs to @task(queue_name=…).", None),
+        ("priority", "it belongs to @task(priority=…).", None),
+        ("run_after", "it belongs to calls, using(run_after=…).", None),
+        ("delay", "use run_after, a timedelta, in using().", "use run_after, a timedelta."),
+        ("countdown", "use run_after, a timedelta, in using().", "use run_after, a timedelta."),
+        ("run_at", "use run_after, a datetime, in using().", "use run_after, a datetime."),
+        ("eta", "use run_after, a datetime, in using().", "use run_after, a datetime."),
+        ("backoff", None, "it belongs to the task, @job_options(backoff=…)."),
+        ("unique_keys", "did you mean unique_key?", "did you mean unique_key?"),
+    ],
+)
+def test_option_in_other_words_is_told_in_those_of_the_framework(own_registry, alias_with, name, on_task, in_using):
+    if in_using:
+        with pytest.raises(TypeError, match=re.escape(f"using() takes no option {name}: {in_using}")):
+            app.add.using(**{name: 1})
+    if on_task:
+        with pytest.raises(TypeError, match=re.escape(f"There is no option {name}: {on_task}")):
+            job_options(**{name: 1})
+        if name != "unique_keys":
+            assert f"{name}: {on_task}" in problems(OPTIONS={name: 1})["pgqueue.E007"]
+            alias_with(**{name: 1})
+            with pytest.raises(InvalidTask, match=re.escape(f"has no key '{name}'. {name}: {on_task}")):
+                task(backend="patient")(function)
+
+
+def test_native_task_takes_its_options_itself(own_registry):
+    with pytest.raises(ConfigurationError, match=r"is one of django_pgqueue: give it its options by @task\(…\)"):
+        job_options(max_attempts=3)(tasks.task(function))
 
 
 def test_options_stand_above_a_task():

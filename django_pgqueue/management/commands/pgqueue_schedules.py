@@ -13,6 +13,7 @@ from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.insights.formatting import plain, user
 from django_pgqueue.insights.schedule_info import as_json, described, outcomes
 from django_pgqueue.models import Schedule
+from django_pgqueue.schedules.periodic import declared
 
 CHANGES: dict[str, Any] = {"pause": schedules.pause, "resume": schedules.resume}
 
@@ -70,7 +71,7 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps([as_json(one, last.get(one.id)) for one in found], indent=2))
         else:
             texts = ["\n  ".join([plain(one.name), *described(one, last.get(one.id))]) for one in found]
-            self.stdout.write("\n".join(texts) if found or options["names"] else "There are no schedules.")
+            self.stdout.write("\n".join(texts) if found or options["names"] else _nothing())
         return [one.name for one in found]
 
     def _name_others(self, options: dict[str, Any], done: Collection[str]) -> None:
@@ -83,6 +84,14 @@ class Command(BaseCommand):
                 f"Left alone: {_listed(skipped)}. They are {options['action']}d already, "
                 "or another session is just changing them."
             )
+
+
+def _nothing() -> str:
+    """Return the text for an empty table, into which workers put the schedules of the code."""
+    if not (number := len(declared())):
+        return "There are no schedules."
+    are = "1 declared schedule appears" if number == 1 else f"{number} declared schedules appear"
+    return f"There are no schedules yet: {are} once a worker has run."
 
 
 def _listed(names: list[str]) -> str:

@@ -13,7 +13,14 @@ from tests.support.schedules_command import schedule
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_list_tells_when_schedules_run_next_and_what_became_of_the_last_job(queue):
+def test_list_tells_that_declared_schedules_are_there_after_the_first_worker(monkeypatch):
+    for names, told in ((["a"], "1 declared schedule appears"), (["a", "b"], "2 declared schedules appear")):
+        monkeypatch.setattr("django_pgqueue.schedules.periodic._declared", dict.fromkeys(names))
+        assert schedule("list") == f"There are no schedules yet: {told} once a worker has run.\n"
+
+
+def test_list_tells_when_schedules_run_next_and_what_became_of_the_last_job(queue, monkeypatch):
+    monkeypatch.setattr("django_pgqueue.schedules.periodic._declared", {})
     assert schedule("list") == "There are no schedules.\n"
     make("a", cron="30 2 * * *", timezone="Europe/Berlin", next_at=dt.datetime(2026, 3, 28, 1, 30, tzinfo=dt.UTC))
     make("b", is_enabled=False, paused_by="eve")
