@@ -214,9 +214,15 @@ def event_of(job: ClaimedJob, outcome: records.Outcome | None = None) -> JobEven
 
 
 def lost_event(
-    lease: Lease, arguments: Sequence[str], outcome: Outcome, error: Mapping[str, Any], *, database: str
+    lease: Lease,
+    arguments: Sequence[str],
+    outcome: Outcome,
+    error: Mapping[str, Any],
+    *,
+    delay_seconds: float,
+    database: str,
 ) -> JobEvent:
-    """Return the event of an attempt whose worker process has ended, and whose job runs again."""
+    """Return the event of an attempt whose worker process has ended, and whose job runs again after the delay."""
     args, kwargs = arguments
     return JobEvent(
         id=lease.id,
@@ -226,6 +232,7 @@ def lost_event(
         max_attempts=lease.max_attempts,
         database=database,
         outcome=outcome,
+        delay_seconds=delay_seconds,
         error=MappingProxyType(error),
         _args=args,
         _kwargs=kwargs,

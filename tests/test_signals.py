@@ -1,8 +1,11 @@
 """A signal for every step of a job's life, with what its page says."""
 
+import datetime as dt
+
 import pytest
 from django.db import connection
 from django.dispatch import Signal, receiver
+from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import Unique, registry, signals
@@ -244,6 +247,14 @@ def test_worker_that_dies_with_a_job(queue, sql, heard, act, end):
     number = len(heard)
     act(queue, [held])
     assert len(heard) == number, "its lease is gone"
+
+
+def test_attempt_that_is_retried_after_its_process_was_ended_tells_when(queue, sql, heard):
+    before = timezone.now()
+    fail_overdue(queue, [lease(sql, 2)])
+    [(_, _, given)] = heard
+    ended_at = Job.objects.get().run_at - dt.timedelta(seconds=given["event"].delay_seconds)
+    assert before <= ended_at <= timezone.now()
 
 
 @pytest.mark.parametrize(("act", "reason"), [(settle, "lost"), (fail_overdue, "exhausted")])

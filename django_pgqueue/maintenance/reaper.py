@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from django_pgqueue.db.connections import Database, fence, number_array
@@ -150,9 +151,9 @@ def fail_overdue(database: Database, leases: Sequence[Lease]) -> ReapResult:
     again = [verdict for verdict in verdicts if verdict.reason is None]
     retried: dict[int, str | None] = {}
     arguments: dict[int, Arguments] = {}
+    delays = {verdict.lease.id: with_jitter(DEFAULT_BACKOFF(verdict.lease.attempts)) for verdict in again}
     if again:
-        delays = [with_jitter(DEFAULT_BACKOFF(verdict.lease.attempts)) for verdict in again]
-        parameters = _parameters(again) | {"delays": number_array(delays)}
+        parameters = _parameters(again) | {"delays": number_array(delays.values())}
         for job_id, _, key, *texts in database.rows(statement("retry"), parameters):
             retried[job_id], arguments[job_id] = key, texts
     dead, deaths = _dead_letter(database, verdicts)
@@ -164,7 +165,7 @@ def fail_overdue(database: Database, leases: Sequence[Lease]) -> ReapResult:
                 *(lease.id, lease.task, lease.attempts, lease.max_attempts, lease.timeout_seconds),
                 extra=_fields(lease, reason),
             )
-    _announce(database, verdicts, arguments, deaths, outcome=Outcome.RETRIED)
+    _announce(database, verdicts, arguments, deaths, outcome=Outcome.RETRIED, delays=delays)
     ends = EndCounts(failed=_kinds(leases, written), retried=_kinds(leases, retried), died=_kinds(leases, dead))
     return ReapResult(len(retried), len(dead), keys=frozenset(filter(None, written.values())), ends=ends)
 
@@ -206,18 +207,21 @@ def _announce(
     deaths: Sequence[JobEvent],
     *,
     outcome: Outcome,
+    delays: Mapping[int, float] = MappingProxyType({}),
 ) -> None:
     """Tell receivers of the attempts that were lost, then of the jobs that are dead by it.
 
     Args:
         returned: the arguments of the jobs that run again, by id; not read where nothing receives the signal.
         outcome: of the attempts of those.
+        delays: the seconds until they are due, by id; missing: at once.
     """
     if attempt_lost.receivers:
         events = {event.id: event for event in deaths}
         for lease, _, entry, _ in verdicts:
             if lease.id in returned:
-                event = lost_event(lease, returned[lease.id], outcome, entry, database=database.alias)
+                told, delay = returned[lease.id], delays.get(lease.id, 0.0)
+                event = lost_event(lease, told, outcome, entry, delay_seconds=delay, database=database.alias)
             elif lease.id in events:
                 event = events[lease.id]
             else:
