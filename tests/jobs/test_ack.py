@@ -15,8 +15,9 @@ from django_pgqueue.flow import concurrency
 from django_pgqueue.jobs import ack, kill
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.dead_letter import retry
+from django_pgqueue.jobs.leases import worker_leases
 from django_pgqueue.maintenance.promoter import promote
-from django_pgqueue.maintenance.reaper import reap_lost
+from django_pgqueue.maintenance.reaper import reap_lost, settle
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.states import NEVER, DeathReason
@@ -113,6 +114,24 @@ def test_snoozed_job_has_its_attempt_back_and_the_snooze_is_counted(queue, claim
         sql("UPDATE pgqueue_jobs SET status = 'queued', run_at = now()")
         job = claim_one(queue)
         assert (job.attempt, job.snoozes) == (1, number)
+
+
+@pytest.mark.parametrize("end", ["released", "its process ended", "expired"])
+def test_job_that_snoozed_keeps_when_it_was_first_started_though_it_is_given_back_unbegun(queue, claimed, sql, end):
+    [job] = claimed()
+    write(queue, Outcome(job, Fate.SNOOZED))
+    started = Job.objects.get().first_started_at
+    sql("UPDATE pgqueue_jobs SET status = 'queued'")
+    again = claim_one(queue)
+    if end == "released":
+        write(queue, Outcome(again, Fate.RELEASED))
+    elif end == "expired":
+        sql("UPDATE pgqueue_jobs SET expires_at = now() - interval '1 second'")
+        write(queue, Outcome(again, Fate.DIED, reason=DeathReason.EXPIRED, error={"error": "expired"}))
+    else:
+        settle(queue, worker_leases(queue, [1]), unbegun={again.id ^ again.lease_token})
+    row = DeadJob.objects.get() if end == "expired" else Job.objects.get()
+    assert (row.attempts, row.first_started_at) == (0, started)
 
 
 def test_snooze_without_a_delay_is_due_at_once(queue, claimed):

@@ -306,7 +306,7 @@ class Book:
             job.due = later
         else:
             job.leave("queued")
-            job.first_started = None if job.attempts == 1 else job.first_started
+            job.first_started = None if job.attempts == 1 and not job.snoozes else job.first_started
         job.attempts -= 1
 
     # Concurrency keys

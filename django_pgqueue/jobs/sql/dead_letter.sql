@@ -58,7 +58,10 @@ buried AS (
     )
     SELECT
         gone.id, statement_timestamp(), gone.run_at, gone.enqueued_at,
-        CASE WHEN gone.reason = 'expired' AND gone.runs = 0 THEN 'epoch' ELSE gone.first_started_at END,
+        CASE
+            WHEN gone.reason = 'expired' AND gone.runs = 0 AND gone.snoozes = 0 THEN 'epoch'
+            ELSE gone.first_started_at
+        END,
         gone.started_at, gone.worker_id, gone.schedule_id, gone.parent_id, gone.expires_at, gone.lease_seconds,
         gone.timeout_seconds, gone.priority, gone.runs, gone.max_attempts,
         LEAST(gone.lost + (gone.reason = 'lost')::integer, 32767), gone.snoozes, gone.concurrency_limit,

@@ -26,7 +26,10 @@ SET status = CASE WHEN unrun.delay_seconds > 0 THEN 'scheduled' ELSE 'queued' EN
         ELSE job.concurrency_slot
     END,
     attempts = job.attempts - 1,
-    first_started_at = CASE WHEN unrun.delay_seconds > 0 OR job.attempts > 1 THEN job.first_started_at ELSE 'epoch' END,
+    first_started_at = CASE
+        WHEN unrun.delay_seconds > 0 OR job.attempts > 1 OR job.snoozes > 0 THEN job.first_started_at
+        ELSE 'epoch'
+    END,
     lease_token = 0,
     worker_id = 0
 FROM unrun

@@ -17,7 +17,10 @@ WITH lost AS MATERIALIZED (
 UPDATE pgqueue_jobs AS job
 SET status = 'queued',
     attempts = job.attempts - (NOT lost.begun)::integer,
-    first_started_at = CASE WHEN lost.begun OR job.attempts > 1 THEN job.first_started_at ELSE 'epoch' END,
+    first_started_at = CASE
+        WHEN lost.begun OR job.attempts > 1 OR job.snoozes > 0 THEN job.first_started_at
+        ELSE 'epoch'
+    END,
     lease_token = 0,
     worker_id = 0,
     lost = job.lost + 1,
