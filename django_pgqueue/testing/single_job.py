@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import contextvars
+import functools
+import inspect
 import json
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, TypeVar, cast
 
 from asgiref.sync import async_to_sync
 from django.db import transaction
@@ -23,19 +26,54 @@ from django_pgqueue.tasks import Call
 from django_pgqueue.testing.selection import AnyTask, task_of
 
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 NO_ROW = 0  # the id of such a job
 
 
-@contextlib.contextmanager
+class JobBlock:
+    """What ``as_job`` returns: a context manager, and a decorator of functions, ``async def`` or not."""
+
+    def __init__(self, make: Callable[[], contextlib.AbstractContextManager[CurrentJob]]) -> None:
+        self._make = make
+        self._blocks: list[contextlib.AbstractContextManager[CurrentJob]] = []
+
+    def __enter__(self) -> CurrentJob:
+        block = self._make()
+        current = block.__enter__()
+        self._blocks.append(block)
+        return current
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._blocks.pop().__exit__(kind, error, trace)
+
+    def __call__(self, func: F) -> F:
+        """Return ``func`` with a job of its own for each call."""
+        if inspect.iscoroutinefunction(func):
+
+            async def awaited(*args: Any, **kwargs: Any) -> Any:
+                with self._make():
+                    return await func(*args, **kwargs)
+
+            return cast("F", functools.wraps(func)(awaited))
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with self._make():
+                return func(*args, **kwargs)
+
+        return cast("F", functools.wraps(func)(called))
+
+
 def as_job(
     task: AnyTask | None = None,
     *,
     attempt: int = 1,
     metadata: Mapping[str, Any] | None = None,
     is_kill_requested: bool = False,
-) -> Iterator[CurrentJob]:
-    """Let ``current_job()`` return a job in this block; or in the function that is decorated.
+) -> JobBlock:
+    """Let ``current_job()`` return a job in this block; or in the function that is decorated, ``async def`` or not.
 
     The job has no row: its id is 0, and progress and metadata that the code sets are kept in memory. Needs no database.
 
@@ -45,18 +83,23 @@ def as_job(
         metadata: as ``using(metadata=…)`` would have given it.
         is_kill_requested: whether the job was asked to stop.
 
-    Yields:
-        The job; its ``progress`` and ``metadata`` are what the code has set.
+    Returns:
+        A context manager that gives the job; its ``progress`` and ``metadata`` are what the code has set.
 
     Raises:
         ValueError: attempt is no whole number of 1 or more.
         TaskDoesNotExist: no task has this name.
     """
-    job = make_job(None if task is None else task_of(task), attempt=attempt, metadata=metadata)
-    current = CurrentJob(job)
-    current.is_kill_requested = is_kill_requested
-    with entered(current):
-        yield current
+
+    @contextlib.contextmanager
+    def block() -> Iterator[CurrentJob]:
+        job = make_job(None if task is None else task_of(task), attempt=attempt, metadata=metadata)
+        current = CurrentJob(job)
+        current.is_kill_requested = is_kill_requested
+        with entered(current):
+            yield current
+
+    return JobBlock(block)
 
 
 def make_job(

@@ -1,5 +1,6 @@
 """Code of a test that runs as that of a job."""
 
+import asyncio
 import contextlib
 
 import pytest
@@ -46,6 +47,20 @@ def test_jobs_may_be_inside_of_each_other():
 @as_job(attempt=2)
 def test_functions_are_decorated():
     assert current_job().attempt == 2
+
+
+@as_job(attempt=2)
+async def attempt_after_a_pause() -> int:
+    await asyncio.sleep(0)
+    return current_job().attempt
+
+
+def test_coroutine_functions_are_decorated():
+    async def both() -> list[int]:
+        return await asyncio.gather(attempt_after_a_pause(), attempt_after_a_pause())
+
+    assert asyncio.run(both()) == [2, 2]
+    assert not is_in_job()
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "1", None])
