@@ -12,6 +12,7 @@ from django_pgqueue import current_job, is_in_job, track
 from django_pgqueue.exceptions import InvalidArguments, InvalidOption, NoCurrentJob
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob, entered
+from tests.app import helped
 from tests.app.models import Mark
 from tests.support.claimed import job, outcome_of
 
@@ -121,7 +122,7 @@ def test_message_is_text_that_the_database_can_store(wrong):
 
 
 def test_arguments_are_known_by_name():
-    given = job("[1]", '{"times": 2}', task="tests.app.helped.note")
+    given = job("[1]", '{"times": 2}', task=helped.note.name)
     assert CurrentJob(given).arguments == {"label": 1, "times": 2, "password": ""}
     assert CurrentJob(given._replace(task="unknown")).arguments == {"times": 2}
     with pytest.raises(InvalidArguments, match=r"tests\.app\.helped\.note takes .* too many positional"):
