@@ -57,7 +57,7 @@ def test_with_yes_the_bench_leaves_the_rows_of_others_alone(few_pick_ups):
     out = io.StringIO()
     call_command("pgqueue_bench", jobs=50, history=True, yes=True, stdout=out, verbosity=0)
     assert everything() == before
-    assert "Measured beside jobs of other queues" in out.getvalue()
+    assert "Measured together with jobs of other queues" in out.getvalue()
 
 
 @real

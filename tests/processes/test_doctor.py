@@ -55,7 +55,7 @@ def test_pooler_under_listen_is_found_until_there_is_a_direct_way(pooler, sql):
     worker()
     text, _, code = found(sql, {"listen-behind-pooler"}, "--fail-level", "warning", **pooler.environment())
     assert code == 1
-    assert "'default' hears nothing" in text
+    assert "'default' gets no notifications" in text
     assert doctor(**pooler.environment_to_listen()) == ("healthy\n", "", 0)
     silent = pooler.environment() | {"PGQUEUE": '{"NOTIFY": false}'}
     assert doctor(**silent) == ("healthy\n", "", 0)

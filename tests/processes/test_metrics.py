@@ -179,7 +179,7 @@ def test_one_port_answers_probes_and_scrapers_in_the_format_they_want(start_work
     services = {
         dict(labels)["service"] for name, labels in plain.samples if name == "pgqueue_last_pass_timestamp_seconds"
     }
-    page = (project / "docs" / "reference" / "metrics.md").read_text()
-    listed = set(re.findall(r"`([\w-]+)`", page.partition("## Services")[2].partition("## Formats")[0]))
+    page = (project / "docs" / "internals" / "services.md").read_text()
+    listed = set(re.findall(r"`([\w-]+)`", page))
     assert services <= listed - {"LEASE_SECONDS"}
     must_lint(scraped.get()[2])

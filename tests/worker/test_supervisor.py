@@ -43,7 +43,7 @@ def test_command_that_ends_says_which_service_has_not_come_back_and_leaves_it_it
     try:
         eventually(lambda: maintenance.database._wrapper.connection)
         supervisor._finish()
-        assert "leases will run out: maintenance is still at its service expire" in caplog.text
+        assert "until their leases expire: maintenance is still at its service expire" in caplog.text
         assert maintenance.database._wrapper.connection
     finally:
         is_over.set()
