@@ -64,6 +64,7 @@ TEMPLATES = [
         },
     },
 ]
+MAILERS = {"default": {}, "smtp": {}}  # of Django 6.1; without them it warns of each mail
 ROOT_URLCONF = "tests.urls"
 STATIC_URL = "static/"
 USE_TZ = True
