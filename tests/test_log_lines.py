@@ -7,9 +7,9 @@ import traceback
 import pytest
 from django.db import IntegrityError, transaction
 
+from django_pgqueue import logs
 from django_pgqueue.log_lines import LOGGERS
 from django_pgqueue.records import Fate, Outcome
-from django_pgqueue.worker import job_log
 from tests.support.claimed import job
 
 
@@ -23,7 +23,7 @@ def test_fields_that_the_records_of_a_project_have_already_are_left_out(caplog):
 
     logging.setLogRecordFactory(with_task)
     try:
-        job_log.report_all([Outcome(job(), Fate.RETRIED)], stale=())
+        logs.report_all([Outcome(job(), Fate.RETRIED)], stale=())
     finally:
         logging.setLogRecordFactory(before)
     [record] = caplog.records

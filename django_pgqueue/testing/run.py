@@ -30,6 +30,7 @@ from django_pgqueue.jobs.dead_letter import expired_entry
 from django_pgqueue.jobs.executor import arun, run, sought
 from django_pgqueue.jobs.failure import failure, unknown_task
 from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
+from django_pgqueue.logs import report_all
 from django_pgqueue.maintenance.concurrency_sweeper import sweep
 from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.maintenance.pending_work import pending_work
@@ -45,7 +46,6 @@ from django_pgqueue.testing.assertions import to_run
 from django_pgqueue.testing.connection import TestConnection, is_broken, is_of_test
 from django_pgqueue.testing.selection import Selection
 from django_pgqueue.worker.in_flight import in_place_of
-from django_pgqueue.worker.job_log import report_all
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

@@ -5,11 +5,10 @@ wake it.
 """
 
 import logging
-import operator
 import queue
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,19 +21,17 @@ from django_pgqueue.db.notify import announce_queues, notify_waiters
 from django_pgqueue.flow.queue_limits import PendingLimits
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import Claim
-from django_pgqueue.jobs.dead_letter import expired_entry
 from django_pgqueue.jobs.stats import ProcessCounters, StatsBuffer
+from django_pgqueue.logs import report_all
 from django_pgqueue.maintenance.concurrency_sweeper import AdmissionRequests
 from django_pgqueue.maintenance.queue_rows import register_queue
 from django_pgqueue.maintenance.user_code import UserThread
-from django_pgqueue.records import EXPIRED, ClaimedJob, Fate, Outcome, Receipt
+from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.signals import announce_deaths, deaths, sent_elsewhere
-from django_pgqueue.states import DeathReason
 from django_pgqueue.worker.database_backoff import DatabaseBackoff
-from django_pgqueue.worker.in_flight import Held, InFlight, in_place_of
-from django_pgqueue.worker.isolation import APART_SECONDS, CAREFUL_SECONDS, Isolation
-from django_pgqueue.worker.job_log import report_all
+from django_pgqueue.worker.in_flight import InFlight, in_place_of
 from django_pgqueue.worker.limits_cache import LimitsCache
+from django_pgqueue.worker.prefetch import LINGER_SECONDS, WORTHWHILE, Prefetch
 from django_pgqueue.worker.progress import SentUpdates
 from django_pgqueue.worker.queue_cursor import REMEMBERED, QueueCursors
 from django_pgqueue.worker.shared_state import SharedState
@@ -42,52 +39,8 @@ from django_pgqueue.worker.slots import Slots
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-LINGER_SECONDS = 0.01  # in which outcomes are collected before they are written, while slots are busy
-
-CYCLES = 4  # number of cycles of the consumer for which work is fetched ahead, within the bounds below
-LEAST_SECONDS, MOST_SECONDS = 0.03, 0.2  # of work that is fetched ahead
-
-WINDOW_SECONDS, TELLING = 0.02, 32
-"""The speed is measured over this time, or over this number of jobs where these are finished sooner: after an idle time
-it has to be known within a few cycles."""
-
-TIMEOUT = operator.attrgetter("timeout_seconds")
-
-WORTHWHILE = 250
-"""Number of outcomes from which on they are written at once: more would make each of them hardly cheaper."""
-
-STALLED_SECONDS = 1.0
-"""Time after which a job that was fetched ahead goes back if no slot has begun it; at most twice as long."""
-
 RECEIVERS_SECONDS = 3.0
 """Timeout of the wait, at the end of the process, for receivers that are told of dead jobs."""
-
-BEGUN_SECONDS = 0.01  # between looks, in a careful process, at whether a job was begun that should have been
-
-
-class Prefetch:
-    """Speed of this child and duration of a cycle, which decide how much to fetch ahead."""
-
-    def __init__(self) -> None:
-        self.prefetch = 0
-        self._cycle_seconds = 0.005
-        self._per_second = 0.0
-        self._since = time.monotonic()
-        self._finished = 0
-
-    def measure(self, *, seconds: float, finished: int) -> None:
-        self._cycle_seconds += (seconds - self._cycle_seconds) / 4
-        self._finished += finished
-        elapsed = time.monotonic() - self._since
-        if elapsed >= WINDOW_SECONDS or self._finished >= max(self.prefetch, TELLING):
-            rate = self._finished / max(elapsed, 0.001)
-            self._per_second = rate if rate > 2 * self._per_second else (rate + self._per_second) / 2
-            self._since, self._finished = time.monotonic(), 0
-            ahead = CYCLES * self._cycle_seconds + LINGER_SECONDS
-            self.prefetch = int(self._per_second * min(max(ahead, LEAST_SECONDS), MOST_SECONDS))
-
-    def forget(self) -> None:
-        self.prefetch, self._per_second = 0, 0.0
 
 
 class RoundTrip(NamedTuple):
@@ -119,20 +72,12 @@ class Consumer:
         self._shared = shared
         self._meter = meter  # sums up what is done, for metrics; None: there are none
         self._in_flight = InFlight(shared)
-        self._fetched: list[Held] = []  # not yet handed over
         self._limits = LimitsCache()
         self._cursors = QueueCursors(queues, self._limits)
-        self._limited: dict[int, str] = {}  # by cell: the queues of the jobs that were let in by a limit
+        self._prefetch = Prefetch(slots, shared, self._in_flight, self._cursors, is_careful=is_careful)
         self._admissions = AdmissionRequests()
         self._updates = slots.news
         self._announced: deque[Collection[str] | None] = deque()  # queues that have work; None: perhaps any
-        self._isolation = Isolation()
-        self._careful_until = time.monotonic() + CAREFUL_SECONDS if is_careful else 0.0  # one job at a time
-        self._found_at = 0.0  # when a claim last brought jobs, monotonic
-        self._returned: set[str] = set()  # the queues of jobs that are given back: others may be free for them
-        self._unbegun: set[int] = set()  # run ids of jobs that no slot had begun when that was last looked at
-        self._look_again_at = 0.0  # monotonic
-        self._prefetch = Prefetch()
         self._backoff = DatabaseBackoff(shared)
         self._stats = StatsBuffer(self.database, meter)
         self._receivers = UserThread("signals")
@@ -173,22 +118,18 @@ class Consumer:
     def _patience(self) -> float:
         if pause := self._backoff.seconds_left():
             return pause
-        if self._in_flight.unwritten or self._fetched:
+        if self._in_flight.unwritten or self._prefetch.has_to_hand_over():
             return 0.0
         now = time.monotonic()
-        until = min(now + STALLED_SECONDS, self._due_at(), self._in_flight.blocked_until, self._stats.add_at())
-        if self._isolation.blocks_others():
-            until = min(until, self._isolation.until)
-        if now < self._careful_until and self._in_flight.outstanding():
-            until = min(until, max(self._found_at + APART_SECONDS, now + BEGUN_SECONDS))
-        return max(until - now, 0.0)
+        due = self._due_at(), self._prefetch.wait_until(now), self._in_flight.blocked_until, self._stats.add_at()
+        return max(min(due) - now, 0.0)
 
     def _due_at(self) -> float:
         """Return when there will be a reason for a round trip beside outcomes, monotonic."""
         due = min(self._admissions.wait_until(), self._limits.due_at(), self._updates.wait_until())
         if self._can_claim():
             due = min(due, self._claim_at())
-        if self.slots.waiting() or self._isolation.waiting():  # jobs that would go back if their queues were paused
+        if self._prefetch.is_waiting():
             due = min(due, self._limits.look_at)
         return due
 
@@ -197,12 +138,12 @@ class Consumer:
             events = [self.outbox.get(timeout=patience) if patience else self.outbox.get_nowait()]
         except queue.Empty:
             return
-        is_busy = self.slots.waiting() > self._prefetch.prefetch // 2
+        is_busy = self.slots.waiting() > self._prefetch.size.jobs // 2
         if is_busy and not self._is_told_to_stop and self.outbox.qsize() < WORTHWHILE:
             time.sleep(LINGER_SECONDS)
         events += [self.outbox.get_nowait() for _ in range(self.outbox.qsize())]
         if ended := [event for event in events if event is not None]:
-            self._buffer_outcomes(ended)
+            self._prefetch.buffer_outcomes(ended)
         self._obey()
 
     def _obey(self) -> None:
@@ -210,7 +151,7 @@ class Consumer:
             self._cursors.mark_ready(self._announced.popleft())
         if self._is_told_to_stop and not self._stopping:
             self._stopping = True
-            self._withdraw()
+            self._prefetch.withdraw()
 
     # One cycle
 
@@ -218,17 +159,17 @@ class Consumer:
         """Write outcomes and claim jobs; on trouble with the database keep what is unwritten for the next cycle."""
         begun = time.monotonic()
         if self._shared.has_lease_lapsed():
-            self._withdraw()
+            self._prefetch.withdraw()
             self.slots.refuse(self._shared.unbegun())
             self._shared.accept_lapse()
         if self._backoff.seconds_left():
             return  # nothing is left to hand over after a failure
-        self._release_stalled()
-        self._start_suspect()
+        self._prefetch.release_stalled()
+        self._prefetch.start_suspect()
         batch = self._in_flight.batch(self._backoff.most)
         self._request_admissions(batch)
         if not batch and begun < self._due_at():
-            self._hand_over()
+            self._prefetch.hand_over()
             return
         if self._backoff.failures:
             self._work_apart(batch, begun)
@@ -239,7 +180,7 @@ class Consumer:
         try:
             trip = self._round_trip(batch.values(), begun, admits=admits, claims=claims)
         except Error as error:
-            self._hand_over()
+            self._prefetch.hand_over()
             self._recover(error, batch)
             return False
         if admits:
@@ -272,10 +213,10 @@ class Consumer:
             answers = ack.send(self.database, outcomes)
             admission = self._admissions.send(self.database, limit=self._backoff.most) if admits else None
             claim = self._claim() if claims else None
-            self._hand_over()
+            self._prefetch.hand_over()
         found = self._accept_claim(claim, begun) if claim is not None else None
         if limits is not None:
-            self._heed(limits)
+            self._apply_limits(limits)
         admitted = self._admissions.record(admission) if admission else frozenset()
         self._updates.took(sent)
         receipt = self._without_doubt(outcomes, ack.receipt(self.database, outcomes, answers))
@@ -302,7 +243,7 @@ class Consumer:
         begun = time.monotonic()
         if not self._can_claim() or begun < self._claim_at():
             return
-        self._hand_over()  # a queue that was set back may keep the consumer long
+        self._prefetch.hand_over()  # a queue that was set back may keep the consumer long
         self._cursors.forget_asked()
         try:
             with self.database.transaction():
@@ -319,10 +260,14 @@ class Consumer:
     def _accept_claim(self, claim: Claim, begun: float) -> int:
         jobs = claim.jobs()
         self._cursors.advance(claim, jobs, time.monotonic() - begun)
-        if jobs:
-            self._found_at = time.monotonic()
-        self._accept(jobs, is_limited=claim.is_limited)
+        self._prefetch.accept(jobs, is_limited=claim.is_limited)
         return len(jobs)
+
+    def _apply_limits(self, limits: PendingLimits) -> None:
+        changed = self._limits.heed(limits)
+        self._cursors.limits_changed(changed)
+        if any(map(self._limits.is_paused, changed)):
+            self._prefetch.withdraw_paused(self._limits.is_paused)
 
     def _after_round_trip(self, batch: dict[int, Outcome], trip: RoundTrip, begun: float) -> None:
         receipt, claim, found, admitted = trip
@@ -331,11 +276,11 @@ class Consumer:
         self._settle(batch, receipt)
         finished = sum(outcome.fate is not Fate.RELEASED for outcome in batch.values())
         self._shared.add_finished(finished)
-        self._prefetch.measure(seconds=time.monotonic() - begun, finished=finished)
+        self._prefetch.size.measure(seconds=time.monotonic() - begun, finished=finished)
         self._tell_waiters(receipt)
-        if self._returned and batch:
-            self._call_others(self._returned)
-            self._returned.clear()
+        if batch and (returned := self._prefetch.returned):
+            self._call_others(returned)
+            returned.clear()
         if admitted:
             self._tell_of(admitted, claim)
         if claim is not None:
@@ -362,70 +307,18 @@ class Consumer:
         return max(self._cursors.wait_until(), self._backoff.claim_at)
 
     def _can_claim(self) -> bool:
-        return (
-            not self._stopping
-            and self._shared.is_lease_valid()
-            and not self._isolation.blocks_others()
-            and self._demand() > 0
-        )
-
-    def _demand(self) -> int:
-        """Return how many jobs to claim: what fills the slots, and what they will need until the next cycle.
-
-        A slot that checks its connections needs none: what it would have run may just have been given back.
-        What is fetched ahead comes in two halves: one for the slots to run while the database hands out the other.
-        """
-        if time.monotonic() < self._careful_until:
-            return int(self._may_claim_carefully())
-        room = self.slots.concurrency + self._prefetch.prefetch - self._in_flight.outstanding() - self.slots.checking()
-        half = self._prefetch.prefetch // 2
-        return 0 if 0 < room < half else min(max(room, 0), max(half, self.slots.concurrency), self._in_flight.free())
-
-    def _may_claim_carefully(self) -> bool:
-        """Whether the last job has ended, or has run long enough not to be what ends the process at once."""
-        outstanding = self._in_flight.outstanding()
-        may_be_beside = time.monotonic() >= self._found_at + APART_SECONDS and outstanding < self.slots.concurrency
-        return (not outstanding or may_be_beside) and not self._shared.unbegun()
+        return not self._stopping and self._shared.is_lease_valid() and self._prefetch.demand() > 0
 
     def _claim(self, *, apart: bool = False) -> Claim | None:
         if not self._can_claim() or time.monotonic() < self._backoff.claim_at:
             return None
-        room, limit = self.slots.concurrency - len(self._limited), self._demand()
-        return self._cursors.send(self.database, limit=limit, most_limited=room, worker_id=self.worker_id, apart=apart)
-
-    def _accept(self, jobs: list[ClaimedJob], *, is_limited: bool = False) -> None:
-        fetched = self._in_flight.add(jobs)
-        if is_limited:
-            self._limited.update((cell, job.queue) for cell, job in fetched)
-        if min(map(TIMEOUT, jobs), default=0) == EXPIRED:
-            fetched = self._sort_out_expired(fetched)
-        self._fetched += self._isolation.sort_out(fetched)
-        self._start_suspect()
-        if len(jobs) < WORTHWHILE:
-            self._hand_over()
-            time.sleep(0)  # a slot that was idle takes the interpreter now, before the books are closed
-
-    def _sort_out_expired(self, fetched: list[Held]) -> list[Held]:
-        expired = [(cell, job) for cell, job in fetched if job.has_expired]
-        self._buffer_outcomes(
-            (cell, Outcome(job, Fate.DIED, reason=DeathReason.EXPIRED, error=expired_entry())) for cell, job in expired
+        return self._cursors.send(
+            self.database,
+            limit=self._prefetch.demand(),
+            most_limited=self._prefetch.limited_demand(),
+            worker_id=self.worker_id,
+            apart=apart,
         )
-        return [(cell, job) for cell, job in fetched if not job.has_expired]
-
-    def _hand_over(self) -> None:
-        """Give the slots their jobs: many just after the next statements were sent.
-
-        Handing Python code to other threads may cost this one the interpreter for milliseconds, in which the database
-        would have nothing to do.
-        """
-        for cell, job in self._fetched:
-            self.slots.accept(cell, job)
-        self._fetched.clear()
-
-    def _start_suspect(self) -> None:
-        if suspect := self._isolation.next(others=self._in_flight.outstanding() - self._isolation.waiting()):
-            self.slots.accept(*suspect)
-            self._give_back(self._isolation.withdraw())  # another process may be free for them
 
     def _settle(self, batch: dict[int, Outcome], receipt: Receipt) -> None:
         settled = self._in_flight.resolve(batch, locked=receipt.locked)
@@ -495,52 +388,3 @@ class Consumer:
             self._in_flight.unwritten[cell] = other
         else:
             self._in_flight.abandon(cell)
-
-    # Giving back
-
-    def _withdraw(self) -> None:
-        self._give_back(self._take_unbegun())
-
-    def _take_unbegun(self) -> list[Held]:
-        unbegun = [*self._fetched, *self._isolation.withdraw(), *self.slots.withdraw()]
-        self._fetched.clear()
-        return unbegun
-
-    def _heed(self, limits: PendingLimits) -> None:
-        changed = self._limits.heed(limits)
-        self._cursors.limits_changed(changed)
-        if any(map(self._limits.is_paused, changed)):
-            unbegun = self._take_unbegun()
-            self._fetched = self._isolation.sort_out([held for held in unbegun if not self._is_paused(held)])
-            self._give_back(filter(self._is_paused, unbegun))
-
-    def _is_paused(self, held: Held) -> bool:
-        return self._limits.is_paused(held[1].queue)
-
-    def _give_back(self, unrun: Iterable[Held]) -> None:
-        """Have jobs written as released; one that no slot has begun must not keep the child for itself either."""
-        returned = [(cell, Outcome(job, Fate.RELEASED)) for cell, job in unrun]
-        self._returned.update(outcome.job.queue for _, outcome in returned)
-        self._buffer_outcomes(returned)
-
-    def _buffer_outcomes(self, ended: Iterable[tuple[int, Outcome]]) -> None:
-        self._in_flight.unwritten.update(ended)
-        self._isolation.ended(self._in_flight.unwritten)
-        if self._limited and (cells := self._limited.keys() & self._in_flight.unwritten.keys()):
-            self._cursors.ended({self._limited.pop(cell) for cell in cells})
-
-    def _release_stalled(self) -> None:
-        """Give back what was fetched ahead and is not begun for a second: another worker may be free.
-
-        Slots for plain tasks may be busy while those for ``async def`` go on, so each job is looked at.
-        """
-        now = time.monotonic()
-        if now < self._look_again_at:
-            return
-        unbegun = self._shared.unbegun() if self.slots.waiting() else set()
-        if stalled := unbegun & self._unbegun:
-            waiting = self.slots.withdraw()
-            self._give_back((cell, job) for cell, job in waiting if job.run_id in stalled)
-            self._fetched += [(cell, job) for cell, job in waiting if job.run_id not in stalled]
-            self._prefetch.forget()
-        self._unbegun, self._look_again_at = unbegun, now + STALLED_SECONDS

@@ -1,19 +1,38 @@
-"""Health of a command: judges from facts alone whether it is alive and whether it is ready.
+"""Health of a worker command: collect the facts, evaluate them, answer probes over HTTP, in a file and to systemd.
 
-Alive means that a restart would not help; so a command is alive while only its database is away. Ready means that it
-does its work.
+Alive means that a restart would not help: a command whose database is away is alive. Ready means that it does its work.
 """
 
-from collections.abc import Iterator
+import contextlib
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
 
 from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.maintenance.pending_work import oldest_runnable
+from django_pgqueue.services import ServiceRunner
+from django_pgqueue.worker.config import WorkerConfig
+from django_pgqueue.worker.heartbeat import HeartbeatMonitor
+from django_pgqueue.worker.http import Page, Response
+from django_pgqueue.worker.processes import STUCK_SECONDS, ProcessPool, WorkerProcess, stuck_seconds
+from django_pgqueue.worker.shared_state import now
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+LOOK_SECONDS = 1.0
+
+FRESH_SECONDS = 10.0
+"""Maximum age of a verdict. One is made each second, so an older one means that the thread has stopped."""
 
 STALLED_PROCESS_SECONDS = 3.0
 """Maximum time between cycles of a consumer at work: it finishes one a second at least."""
-
-STUCK_SECONDS = 300.0
-"""Maximum time without progress: all time limits of a pass together are shorter."""
 
 STALE_SECONDS = 15.0  # maximum age of the database's answer about the backlog
 
@@ -65,11 +84,6 @@ class HealthStatus:
     unready: tuple[str, ...]
 
 
-def stuck_seconds() -> float:
-    """Return after how long what has not moved counts as stuck."""
-    return max(STUCK_SECONDS, 4.0 * conf.statement_timeout_seconds)
-
-
 def evaluate(facts: HealthFacts) -> HealthStatus:
     """Say what is wrong. What is not alive is not ready either."""
     dead = tuple(_dead(facts))
@@ -114,3 +128,168 @@ def _idle_processes(facts: HealthFacts) -> Iterator[str]:
             yield f"process {process.pid} has not looked for jobs for {process.stalled_seconds:.0f} s"
         if process.failures:
             yield f"process {process.pid} cannot work with the database (failure {process.failures})"
+
+
+class HealthMonitor:
+    """Looks at one command once a second, and tells its probes; ``loops`` are those whose work no other thread does."""
+
+    def __init__(
+        self,
+        probes: "Probes",
+        pool: ProcessPool,
+        monitor: HeartbeatMonitor,
+        loops: Sequence[ServiceRunner],
+        *,
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self.watched_at = time.monotonic()  # written by the main thread
+        self._probes = probes
+        self._pool = pool
+        self._monitor = monitor
+        self._database = QueueConnection(conf.database, "health")
+        self._oldest_seconds = 0.0  # for which the oldest job has waited that could run
+        self._asked_at = time.monotonic()
+        self._loop = ServiceRunner("health", self.pass_once)
+        self._backlog_loop = ServiceRunner("look at the backlog", self._look_at_backlog)
+        self._loops = (*loops, self._backlog_loop)
+        self._is_stopping = is_stopping
+        self._cycles: dict[int, tuple[int, float]] = {}  # of each process, and when they were last seen to grow
+
+    def start(self) -> None:
+        if self._pool.plan.health_max_age:
+            self._backlog_loop.start()
+        if self._probes.are_wanted:
+            self._loop.start()
+
+    def stop(self, seconds: float) -> None:
+        """Stop as the last: a command is alive until it has settled everything. ``seconds``: timeout of each thread."""
+        for loop in (self._backlog_loop, self._loop):
+            loop.stop()
+            if loop.is_alive():
+                loop.join(seconds)
+        self._database.close()
+
+    def pass_once(self) -> float:
+        facts = self._facts()
+        self._probes.tell(evaluate(facts), facts.at_work >= facts.planned)
+        return LOOK_SECONDS
+
+    def _look_at_backlog(self) -> float:
+        """Ask how long jobs have to wait, seldom enough to take a tenth of one connection's time."""
+        begun = time.monotonic()
+        self._oldest_seconds = oldest_runnable(self._database, self._pool.plan.served)
+        self._asked_at = time.monotonic()
+        return min(max(LOOK_SECONDS, 10 * (self._asked_at - begun)), STALE_SECONDS / 2)
+
+    def _facts(self) -> HealthFacts:
+        plan, at = self._pool.plan, time.monotonic()
+        processes = [process for process in list(self._pool.living) if not process.is_leaving]
+        self._cycles = {process.worker_id: self._cycles_of(process, at) for process in processes}
+        return HealthFacts(
+            is_stopping=self._is_stopping(),
+            unwatched_seconds=at - self.watched_at,
+            unbeaten_seconds=now() - self._monitor.last,
+            lease_seconds=self._pool.lease_seconds,
+            planned=plan.processes,
+            loops=tuple(
+                LoopFacts(
+                    service=loop.service,
+                    is_alive=loop.is_alive(),
+                    pass_seconds=loop.pass_seconds(),
+                    failures=loop.failures,
+                )
+                for loop in self._loops
+                if loop.ident is not None
+            ),
+            processes=tuple(
+                ProcessFacts(
+                    pid=process.pid,
+                    is_at_work=process.is_at_work,
+                    stalled_seconds=at - self._cycles[process.worker_id][1],
+                    failures=process.shared.failures(),
+                )
+                for process in processes
+            ),
+            oldest_seconds=self._oldest_seconds,
+            unasked_seconds=at - self._asked_at,
+            max_age_seconds=plan.health_max_age,
+            stuck_seconds=stuck_seconds(),
+        )
+
+    def _cycles_of(self, process: WorkerProcess, at: float) -> tuple[int, float]:
+        cycles, (before, since) = process.shared.cycles(), self._cycles.get(process.worker_id, (-1, at))
+        return (cycles, since) if cycles == before else (cycles, at)
+
+
+class Probes:
+    """Passes verdicts on to the probes named in the plan or the environment."""
+
+    def __init__(self, plan: WorkerConfig) -> None:
+        self._file = Path(plan.health_file) if plan.health_file else None
+        self._systemd = os.environ.get("NOTIFY_SOCKET", "")
+        self._is_started = False  # as systemd knows
+        self._verdict: HealthStatus | None = None
+        self._told_at = 0.0
+        self.are_wanted = bool(plan.health_port or self._file or self._systemd)
+        self.pages: dict[str, Page] = {
+            "/live": lambda _: self._answer(lambda verdict: verdict.dead),
+            "/ready": lambda _: self._answer(lambda verdict: verdict.unready),
+        }
+
+    def tell(self, verdict: HealthStatus, is_at_work: bool) -> None:  # noqa: FBT001 - the two halves of what is told
+        """Take note of a verdict and pass it on; systemd first, as a disk that is full need not be its end."""
+        self._verdict, self._told_at = verdict, time.monotonic()
+        if self._systemd:
+            self._tell_systemd(verdict, is_at_work=is_at_work)
+        if self._file:
+            write(self._file, verdict)
+
+    def stopping(self) -> None:
+        if self._systemd:
+            notify(self._systemd, "STOPPING=1")
+
+    def close(self) -> None:
+        if self._file:
+            self._file.unlink(missing_ok=True)
+
+    def _answer(self, problems_of: Callable[[HealthStatus], tuple[str, ...]]) -> Response:
+        if self._verdict is None or time.monotonic() - self._told_at > FRESH_SECONDS:
+            problems: tuple[str, ...] = (
+                "no check of health has been made yet" if self._verdict is None else "checks of health have stopped",
+            )
+        else:
+            problems = problems_of(self._verdict)
+        status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
+        return Response.json({"ok": not problems, "problems": problems}, status)
+
+    def _tell_systemd(self, verdict: HealthStatus, *, is_at_work: bool) -> None:
+        lines = [f"STATUS={'; '.join(verdict.unready) or 'at work'}"]
+        if is_at_work and not self._is_started:
+            self._is_started = True
+            lines.append("READY=1")
+        if not verdict.dead:
+            lines.append("WATCHDOG=1")
+        notify(self._systemd, "\n".join(lines))
+
+
+def write(path: Path, verdict: HealthStatus) -> None:
+    """Rewrite the file, as a whole, where the command is alive; remove it where it is not."""
+    if verdict.dead:
+        path.unlink(missing_ok=True)
+        return
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    report = {"live": True, "ready": not verdict.unready, "problems": verdict.unready}
+    new.unlink(missing_ok=True)  # of a command with this pid that was killed; or a link laid by an attacker
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
+        file.write(json.dumps(report) + "\n")
+    new.replace(path)
+
+
+def notify(address: str, message: str) -> None:
+    """Send one message to systemd; one that does not arrive is lost, which harms only systemd.
+
+    Source: https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html
+    """
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.connect(f"\0{address[1:]}" if address.startswith("@") else address)
+        sender.send(message.encode())

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from django.db import Error, connections
 
+from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import Database, QueueConnection
 from django_pgqueue.db.errors import is_locked
 from django_pgqueue.jobs import leases
@@ -24,8 +25,7 @@ from django_pgqueue.retry_policy import reconnect_delay
 from django_pgqueue.version import VERSION
 from django_pgqueue.worker import child
 from django_pgqueue.worker.config import WorkerConfig
-from django_pgqueue.worker.health import stuck_seconds
-from django_pgqueue.worker.isolation import CAREFUL_SECONDS
+from django_pgqueue.worker.in_flight import CAREFUL_SECONDS
 from django_pgqueue.worker.metrics import CommandCounters
 from django_pgqueue.worker.shared_state import SharedState, now
 from django_pgqueue.worker.timeouts import PATIENCE_SECONDS
@@ -39,6 +39,9 @@ LOCK_MILLISECONDS = 20  # timeout of the wait for a locked row of pgqueue_worker
 SETTLED_SECONDS = 10.0  # minimum life of a process that counts as having started well
 JITTER = 0.1  # on max_jobs, so that processes started together are not recycled together
 MOMENT_SECONDS = 1.0  # in which a process that is told to leave gives back what it has only fetched
+
+STUCK_SECONDS = 300.0
+"""Maximum time without progress: all time limits of a pass together are shorter."""
 
 STUCK_PART = 0.8
 """Maximum part of the time after which probes take a command for dead that a process of it may go without a cycle."""
@@ -460,6 +463,11 @@ class ProcessPool:
     def _retire(self, meter: ProcessCounters | None) -> None:
         if self._counters and meter:
             self._counters.retire(meter)
+
+
+def stuck_seconds() -> float:
+    """Return the time without progress after which a process or a thread of the command counts as stuck."""
+    return max(STUCK_SECONDS, 4.0 * conf.statement_timeout_seconds)
 
 
 def ending(exit_code: int | None) -> str:

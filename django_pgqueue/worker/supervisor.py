@@ -29,12 +29,12 @@ from django_pgqueue.services import ServiceRunner
 from django_pgqueue.signals import sent_elsewhere
 from django_pgqueue.version import VERSION
 from django_pgqueue.worker.config import WorkerConfig
+from django_pgqueue.worker.health import HealthMonitor, Probes
 from django_pgqueue.worker.heartbeat import Heartbeat, Liveness
 from django_pgqueue.worker.http import Address, Page, PageServer
 from django_pgqueue.worker.listener import Listener
 from django_pgqueue.worker.maintenance import MaintenanceRunner
 from django_pgqueue.worker.metrics import CommandCounters, CommandMetrics, on_enqueued
-from django_pgqueue.worker.probes import HealthMonitor, Probes
 from django_pgqueue.worker.processes import ProcessPool
 from django_pgqueue.worker.table_maintenance import TableMaintenance
 

@@ -11,9 +11,9 @@ from sentry_sdk.transport import Transport
 import tests.app.tasks as app
 from django_pgqueue import current_job
 from django_pgqueue.jobs.failure import unknown_task
+from django_pgqueue.logs import report_all
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.signals import attempt_ended
-from django_pgqueue.worker.job_log import report_all
 from tests.app import contract
 from tests.support.claimed import job as claimed_job
 from tests.support.running import run_claimed

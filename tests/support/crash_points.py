@@ -113,7 +113,7 @@ POINTS: dict[str, Callable[[Point], None]] = {
     "tick inserted": before("django_pgqueue.schedules.enqueuer:_advance"),
     "claim sent": behind("django_pgqueue.jobs.claim:send"),
     "limited claim sent": behind("django_pgqueue.jobs.claim:send_limited"),
-    "claim committed": before("django_pgqueue.worker.consumer:Consumer._accept", given=1),
+    "claim committed": before("django_pgqueue.worker.prefetch:Prefetch.accept", given=1),
     "job held": behind("django_pgqueue.worker.shared_state:SharedState.hold", given=2),
     "start": before("django_pgqueue.worker.slots:Slots.begin"),
     "started": behind("django_pgqueue.worker.slots:Slots.begin"),

@@ -2,13 +2,13 @@
 
 import logging
 
-from django_pgqueue.worker import job_log
+from django_pgqueue import logs
 from tests.support.running import run_claimed
 
 
 def attempt(queue):
     outcomes = run_claimed(queue)
-    job_log.report_all(outcomes, stale=())
+    logs.report_all(outcomes, stale=())
     return outcomes
 
 

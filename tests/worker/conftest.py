@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from django_pgqueue.worker.config import WorkerConfig
+from django_pgqueue.worker.health import Probes
 from django_pgqueue.worker.heartbeat import Heartbeat, Liveness
 from django_pgqueue.worker.http import PageServer
-from django_pgqueue.worker.probes import Probes
 from django_pgqueue.worker.processes import ProcessPool, Vacancy, WorkerProcess
 from django_pgqueue.worker.shared_state import now
 from tests.support.ports import free_port

@@ -2,9 +2,7 @@
 
 import queue as stdlib_queue
 import threading
-import time
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 from django.db import connection
@@ -18,10 +16,10 @@ from django_pgqueue.records import Fate
 from django_pgqueue.signals import job_died
 from django_pgqueue.states import DeathReason
 from django_pgqueue.worker import consumer as consumer_module
-from django_pgqueue.worker.consumer import Consumer, Prefetch
+from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.shared_state import SharedState, now
 from django_pgqueue.worker.slots import Slots
-from tests.support.consumers import accepted, cycle, cycles, fall_silent
+from tests.support.consumers import cycle, cycles, fall_silent
 from tests.support.many import enqueued_ids
 from tests.support.slots import ended
 from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
@@ -80,72 +78,6 @@ def test_cut_connection_is_logged_by_the_consumer_alone(consumer, queue, sql, ca
     assert SucceededJob.objects.count() == 2
 
 
-def test_jobs_fetched_ahead_go_back_when_no_slot_begins_them(consumer, monkeypatch):
-    app.noop.enqueue_many([()] * 20)
-    consumer._prefetch.prefetch = 10
-    consumer._prefetch._since += 3600  # the speed of this machine is not to matter
-    cycle(consumer)
-    cycle(consumer)
-    assert len(consumer.slots.accepted) == 10, "in halves of the work ahead; too little room is left for another one"
-    monkeypatch.setattr("django_pgqueue.worker.consumer.STALLED_SECONDS", 0.0)
-    for _ in range(4):
-        consumer._look_again_at = 0.0
-        cycle(consumer)
-    assert len(consumer.slots.accepted) == 4
-    assert Job.objects.filter(status="queued", attempts=0).count() == 16
-
-
-def test_only_what_is_not_begun_goes_back(consumer):
-    """As when slots for plain tasks are all busy, and those for async ones go on."""
-    app.noop.enqueue_many([()] * 8)
-    consumer._prefetch.prefetch = 4
-    consumer._prefetch._since += 3600
-    cycle(consumer)
-    cycle(consumer)
-    first = [job for _, job in consumer.slots.accepted[4:6]]
-    consumer._look_again_at = 0.0
-    consumer._unbegun = {job.run_id for job in first}
-    consumer._release_stalled()
-    consumer._look_again_at += 3600
-    cycle(consumer)
-    assert {job.id for _, job in consumer.slots.accepted}.isdisjoint({job.id for job in first})
-    assert sorted(Job.objects.filter(status="queued", attempts=0).values_list("id", flat=True)) == [
-        job.id for job in first
-    ]
-
-
-def test_careful_consumer_claims_the_next_job_when_the_last_one_has_ended_or_runs_for_a_second(consumer):
-    consumer._careful_until = time.monotonic() + 3600
-    consumer._prefetch.prefetch = 8
-    consumer._prefetch._since += 3600
-    ids = enqueued_ids(app.noop, [()] * 10)
-    consumer._found_at = time.monotonic() + 3600
-    cycle(consumer)
-    cycle(consumer)
-    consumer._found_at = time.monotonic() + 3600
-    consumer._shared.start(consumer.slots.accepted[0][0])
-    cycle(consumer)
-    assert accepted(consumer) == ids[:1], "one at a time"
-    consumer.slots.finish()
-    cycle(consumer)
-    assert accepted(consumer) == ids[1:2], "it has ended"
-    for number in (2, 3, 4, 5):
-        consumer._found_at = time.monotonic() - 1
-        cycle(consumer)
-        assert accepted(consumer) == ids[1:number], "one that was not begun is waited for"
-        assert consumer._patience() < 0.1, "and it looks soon whether it was"
-        consumer._shared.start(consumer.slots.accepted[-1][0])
-        cycle(consumer)
-    consumer._found_at = time.monotonic() - 1
-    cycle(consumer)
-    assert accepted(consumer) == ids[1:5], "none is fetched ahead"
-    consumer._careful_until = 0.0
-    consumer._prefetch.prefetch = 8
-    cycle(consumer)
-    cycle(consumer)
-    assert accepted(consumer) == ids[1:]
-
-
 def test_others_are_told_of_jobs_that_are_given_back(consumer, monkeypatch, sql):
     """Idle workers poll seldom, and would leave them alone for that long; they are queued when that is said."""
     told = []
@@ -156,8 +88,8 @@ def test_others_are_told_of_jobs_that_are_given_back(consumer, monkeypatch, sql)
     )
     for name in ("default", "mail"):
         app.noop.using(queue=name).enqueue_many([()] * 4)
-    consumer._prefetch.prefetch = 8
-    consumer._prefetch._since += 3600
+    consumer._prefetch.size.jobs = 8
+    consumer._prefetch.size._since += 3600
     for _ in range(3):
         cycle(consumer)
     assert (len(consumer.slots.accepted), told) == (8, [])
@@ -170,23 +102,9 @@ def test_others_are_told_of_jobs_that_are_given_back(consumer, monkeypatch, sql)
     assert len(told) == 1
 
 
-def test_job_that_was_only_just_handed_over_has_not_stalled(consumer):
-    """However long nothing happened before."""
-    consumer._look_again_at -= 60
-    consumer.slots.concurrency = 0  # every accepted job counts as waiting for a slot
-    consumer._prefetch.prefetch = 4
-    app.noop.enqueue_many([()] * 2)
-    cycle(consumer)
-    assert len(consumer.slots.accepted) == 2
-    consumer._look_again_at = 0.0
-    cycle(consumer)
-    assert len(consumer.slots.accepted) == 2
-    assert Job.objects.filter(status="running", attempts=1).count() == 2
-
-
 def test_stop_gives_back_what_waits_and_takes_no_more(consumer):
     app.noop.enqueue_many([()] * 20)
-    consumer._prefetch.prefetch = 10
+    consumer._prefetch.size.jobs = 10
     cycle(consumer)
     consumer.stop()
     cycle(consumer)
@@ -292,7 +210,7 @@ def test_what_was_fetched_before_a_lapse_goes_back_before_anything_is_started(tr
     app.sleep_for_ever.using(priority=1).enqueue()
     waiting = app.noop_async.enqueue().id
     first, second = claim(consumer.database, "default", limit=2, worker_id=1)
-    consumer._accept([first, second])
+    consumer._prefetch.accept([first, second])
     eventually(lambda: shared.started() == {first.run_id})
     shared.extend_lease(now() - 1)
     shared.renew_lease(now() + 60)
@@ -321,7 +239,7 @@ def test_lane_that_was_about_to_begin_a_job_leaves_it_to_those_who_were_given_it
         registry_of(func).enqueue()
     try:
         consumer.slots._lanes._start().call_soon_threadsafe(is_full.wait, PATIENCE_SECONDS)
-        consumer._accept(claim(consumer.database, "default", limit=2, worker_id=1))
+        consumer._prefetch.accept(claim(consumer.database, "default", limit=2, worker_id=1))
         is_full.set()  # now it opens a lane for each of the two, and then runs what is in the first
         eventually(lambda: begun)
         shared.cap_lease(now())
@@ -345,38 +263,10 @@ def test_nothing_is_started_between_a_renewal_after_a_lapse_and_the_next_cycle(t
     shared.renew_lease(now() + 60)
     consumer = Consumer(1, (), Slots(1, shared, outbox), shared)
     app.noop.enqueue()
-    consumer._accept(claim(consumer.database, "default", limit=1, worker_id=1))
+    consumer._prefetch.accept(claim(consumer.database, "default", limit=1, worker_id=1))
     assert outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.RELEASED
     assert shared.started() == set()
     consumer.database.close()
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """What ``Speed`` reads: it stands still until the test moves it."""
-    hands = [0.0]
-    monkeypatch.setattr("django_pgqueue.worker.consumer.time", SimpleNamespace(monotonic=lambda: hands[0]))
-    return hands
-
-
-def test_prefetch_follows_the_speed_of_the_jobs(clock):
-    speed = Prefetch()
-    clock[0] += 1.0
-    speed.measure(seconds=0.005, finished=10_000)
-    assert 250 < speed.prefetch < 350, "about 30 ms of 10,000 jobs a second"
-    clock[0] += 1.0
-    speed.measure(seconds=0.005, finished=100)
-    assert 120 < speed.prefetch < 180, "what is fast for a moment is not believed for long"
-    speed.forget()
-    assert speed.prefetch == 0
-
-
-def test_speed_is_known_within_few_jobs_after_an_idle_time(clock):
-    speed = Prefetch()
-    speed.measure(seconds=0.005, finished=31)
-    assert speed.prefetch == 0
-    speed.measure(seconds=0.005, finished=1)
-    assert speed.prefetch > 0
 
 
 def test_admission_that_goes_on_failing_keeps_back_no_outcome(consumer, sql, monkeypatch):

@@ -16,9 +16,9 @@ from tests.support.waiting import eventually
 
 def fetch_ahead(consumer, number):
     """Let the consumer fetch that many jobs ahead, however fast it is, and keep them, however slow the test is."""
-    consumer._prefetch.prefetch = number
-    consumer._prefetch._since += 1000
-    consumer._look_again_at = time.monotonic() + 1000
+    consumer._prefetch.size.jobs = number
+    consumer._prefetch.size._since += 1000
+    consumer._prefetch._check_at = time.monotonic() + 1000
 
 
 def look(consumer):
@@ -140,7 +140,7 @@ def test_job_that_has_expired_takes_no_place_in_the_consumer(consumer):
     Job.objects.update(expires_at=timezone.now() - HOUR)
     for _ in range(3):
         look(consumer)
-    assert (consumer._limited, DeadJob.objects.filter(reason="expired").count()) == ({}, 8)
+    assert (consumer._prefetch._limited, DeadJob.objects.filter(reason="expired").count()) == ({}, 8)
 
 
 def test_consumer_that_is_kept_out_neither_waits_long_nor_asks_all_the_time(consumer, queue):

@@ -14,9 +14,15 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Worker
 from django_pgqueue.worker import processes
 from django_pgqueue.worker.config import WorkerConfig
-from django_pgqueue.worker.health import STUCK_SECONDS
 from django_pgqueue.worker.metrics import CommandCounters
-from django_pgqueue.worker.processes import UNGUARDED, ProcessPool, Vacancy, WorkerProcess, resident_bytes
+from django_pgqueue.worker.processes import (
+    STUCK_SECONDS,
+    UNGUARDED,
+    ProcessPool,
+    Vacancy,
+    WorkerProcess,
+    resident_bytes,
+)
 from django_pgqueue.worker.shared_state import SharedState, now
 from django_pgqueue.worker.timeouts import PATIENCE_SECONDS
 from tests.support.claimed import job as job_of

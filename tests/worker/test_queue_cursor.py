@@ -17,8 +17,9 @@ from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.models import Job, SucceededJob
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.worker import queue_cursor
-from django_pgqueue.worker.consumer import WORTHWHILE, Consumer
+from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.limits_cache import LimitsCache
+from django_pgqueue.worker.prefetch import WORTHWHILE
 from django_pgqueue.worker.queue_cursor import FULL_SCAN_SECONDS, QueueCursors
 from django_pgqueue.worker.shared_state import SharedState, now
 from tests.support.consumers import Benched, accepted, cycle, cycles, fall_silent

@@ -16,7 +16,6 @@ from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.signals import attempt_ended, attempt_started
 from django_pgqueue.states import DeathReason
-from django_pgqueue.worker import consumer as consumer_module
 from django_pgqueue.worker import slots as slots_module
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.shared_state import SharedState, now
@@ -117,7 +116,7 @@ def test_job_that_a_slot_had_taken_before_a_lapse_is_not_begun(slots, queue, mon
     monkeypatch.setattr(slots, "begin", freeze)
     consumer = Consumer(1, (), slots, slots._shared)
     job = claim_one(queue, app.noop)
-    consumer._accept([job])
+    consumer._prefetch.accept([job])
     assert taken.wait(PATIENCE_SECONDS)
     slots._shared.extend_lease(now() - 1)
     slots._shared.renew_lease(now() + 600)
@@ -126,7 +125,7 @@ def test_job_that_a_slot_had_taken_before_a_lapse_is_not_begun(slots, queue, mon
     thawed.set()
     [(_, outcome)] = [slots.outbox.get(timeout=PATIENCE_SECONDS)]
     assert outcome == Outcome(job, Fate.RELEASED)
-    consumer._accept([job._replace(lease_token=job.lease_token + 1)])
+    consumer._prefetch.accept([job._replace(lease_token=job.lease_token + 1)])
     assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
     consumer.database.close()
 
@@ -173,11 +172,11 @@ def test_job_can_be_taken_back_while_its_slot_checks_connections(slots, give, ch
 
 
 def test_job_is_given_to_others_when_its_slot_waits_for_a_silent_server(slots, queue, monkeypatch, check):
-    monkeypatch.setattr(consumer_module, "STALLED_SECONDS", 0.0)
+    monkeypatch.setattr("django_pgqueue.worker.prefetch.STALLED_SECONDS", 0.0)
     checking, checked = check
     consumer = Consumer(1, (), slots, slots._shared)
     job = claim_one(queue, app.noop)
-    consumer._accept([job])
+    consumer._prefetch.accept([job])
     assert checking.wait(PATIENCE_SECONDS)
     slots.concurrency = 0  # it claims nothing again
     eventually(lambda: consumer._cycle() or Job.objects.filter(pk=job.id, status="queued", attempts=0).exists())
@@ -188,14 +187,14 @@ def test_job_is_given_to_others_when_its_slot_waits_for_a_silent_server(slots, q
 @pytest.mark.parametrize("task", [app.noop, app.noop_async])
 def test_job_that_its_slot_cannot_begin_is_left_to_others(slots, queue, monkeypatch, check, task):
     """The consumer does not claim it again while the only slot waits for a silent server, and does so afterwards."""
-    monkeypatch.setattr(consumer_module, "STALLED_SECONDS", 0.0)
+    monkeypatch.setattr("django_pgqueue.worker.prefetch.STALLED_SECONDS", 0.0)
     checking, checked = check
     consumer = Consumer(1, (), slots, slots._shared)
     job = claim_one(queue, task)
-    consumer._accept([job])
+    consumer._prefetch.accept([job])
     assert checking.wait(PATIENCE_SECONDS)
     eventually(lambda: consumer._cycle() or Job.objects.filter(pk=job.id, status="queued", attempts=0).exists())
-    assert consumer._demand() == 0
+    assert consumer._prefetch.demand() == 0
     checked.set()
     eventually(lambda: consumer._collect(0.01) or consumer._cycle() or not Job.objects.filter(pk=job.id).exists())
     consumer.database.close()
