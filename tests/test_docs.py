@@ -33,7 +33,7 @@ from django_pgqueue.options import OF_CALLS, OF_TASKS, Options
 from django_pgqueue.schedules import periodic
 from django_pgqueue.states import LONGEST_DELAY, Status
 from django_pgqueue.stored_values import DEEPEST
-from django_pgqueue.testing import JobRun, RunReport, assert_enqueued, assert_not_enqueued, run_jobs
+from django_pgqueue.testing import JobRun, RunReport, as_job, assert_enqueued, assert_not_enqueued, run_job, run_jobs
 from django_pgqueue.testing.assertions import Expected, Wanted
 from django_pgqueue.validation import LONGEST_TIMEOUT_SECONDS
 from docs import facts, generate
@@ -83,7 +83,7 @@ def test_links_lead_somewhere(page):
 
 
 def test_promise_is_worded_alike_wherever_it_stands():
-    stands_in = [ROOT / "README.md", DOCS / "index.md", DOCS / "explanation" / "promise.md"]
+    stands_in = [ROOT / "README.md", DOCS / "index.md", DOCS / "explanation" / "guarantees.md"]
     quotes = {
         " ".join(line.removeprefix(">").strip() for line in page.read_text().splitlines() if line.startswith(">"))
         for page in stands_in
@@ -236,17 +236,22 @@ def test_tasks_page_names_everything_public(name):
 # Helpers for tests
 
 
-@pytest.mark.parametrize("helper", [assert_enqueued, assert_not_enqueued, run_jobs], ids=lambda helper: helper.__name__)
-def test_testing_page_lists_every_argument_with_its_default(helper):
-    page = reference("testing")
-    taken = arguments(helper)
-    if helper is assert_not_enqueued:
-        assert {*taken, "count"} == {*arguments(assert_enqueued)}
-        return
-    rows = {
-        names(row[0])[0]: ast.literal_eval(names(row[1])[0]) for row in table(section(page, f"## {helper.__name__}"))
-    }
-    assert rows == {name: parameter.default for name, parameter in taken.items()}
+@pytest.mark.parametrize("helper", [assert_enqueued, run_jobs, run_job, as_job], ids=lambda helper: helper.__name__)
+def test_docstring_of_a_helper_explains_every_argument(helper):
+    """Where the page of all public names has them from."""
+    assert {*explained(helper, "Args")} == {*arguments(helper)}
+
+
+def test_testing_page_names_every_argument_of_the_assertions():
+    taken = arguments(assert_enqueued)
+    assert {*arguments(assert_not_enqueued), "count"} == {*taken}
+    assert {*taken} - {"task", "database"} <= {*names(section(reference("testing"), "## Assertions"))}
+
+
+def explained(documented: Any, heading: str) -> list[str]:
+    """Return the names that a docstring explains below a heading."""
+    _, _, rest = inspect.getdoc(documented).partition(f"\n{heading}:\n")
+    return re.findall(r"^ {4}(\w+):", re.split(r"^\S", rest, flags=re.MULTILINE)[0], flags=re.MULTILINE)
 
 
 def arguments(helper: Callable[..., object]) -> dict[str, inspect.Parameter]:
@@ -262,8 +267,9 @@ def arguments(helper: Callable[..., object]) -> dict[str, inspect.Parameter]:
 def test_testing_page_lists_everything_of_the_report():
     page = reference("testing")
     properties = {name for name, value in vars(RunReport).items() if isinstance(value, property)}
-    assert set(first_names(section(page, "## The report"))) == {"runs", *properties} | set(of_runs := fields_of(JobRun))
-    assert first_names(section(page, "### A run")) == of_runs
+    assert set(first_names(section(page, "## The report"))) == {"runs", *properties}
+    assert explained(JobRun, "Attributes") == (of_runs := fields_of(JobRun))
+    assert {*of_runs} <= {*names(section(page, "### A run"))}
     assert all(name in page or f"a {name.lower()}" in page for name in testing.__all__)
 
 
@@ -399,14 +405,14 @@ LIMITS = {
     "error of an attempt, with its traceback": LONGEST_ERROR_BYTES // 1024,
     "priority": states.HIGHEST_PRIORITY,
     "`max_attempts`, `max_snoozes`": states.MOST_SNOOZES,
-    "lost attempts, whatever `max_attempts`": states.MAX_LOST,
+    "lost attempts": states.MAX_LOST,
     "`timeout`, `lease`": LONGEST_TIMEOUT_SECONDS // (365 * 24 * 3600),
     "`delay`": LONGEST_DELAY.days,
     "`run_at`": states.LATEST.year - 1,
     "jobs at once per concurrency key": states.MOST_SLOTS,
     "rate of a queue": rates.MOST,
     "jitter of a schedule": periodic.LONGEST_JITTER_SECONDS // (24 * 3600),
-    "missed ticks that `catch_up` may enqueue": periodic.HIGHEST_CATCH_UP_LIMIT,
+    "missed runs that `catch_up` may enqueue": periodic.HIGHEST_CATCH_UP_LIMIT,
     "`--concurrency`": pgqueue_worker.BOUNDS["concurrency"].highest,
     "`--processes`": pgqueue_worker.BOUNDS["processes"].highest,
     "history of succeeded jobs": SETTINGS["RETENTION_DAYS"].bounds[1],
@@ -429,7 +435,7 @@ def test_signals_page_lists_what_receivers_get():
 
 def test_sqlstate_classes_on_the_pages_are_those_that_the_code_blames():
     for page in (
-        DOCS / "explanation" / "promise.md",
+        DOCS / "explanation" / "guarantees.md",
         DOCS / "internals" / "life-of-a-job.md",
         DOCS / "reference" / "statuses.md",
     ):
