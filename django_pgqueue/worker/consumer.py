@@ -25,7 +25,6 @@ from django_pgqueue.jobs.stats import ProcessCounters, StatsBuffer
 from django_pgqueue.logs import report_all
 from django_pgqueue.maintenance.concurrency_sweeper import AdmissionRequests
 from django_pgqueue.maintenance.queue_rows import register_queue
-from django_pgqueue.maintenance.user_code import UserThread
 from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.signals import announce_deaths, deaths, sent_elsewhere
 from django_pgqueue.worker.database_backoff import DatabaseBackoff
@@ -36,6 +35,7 @@ from django_pgqueue.worker.progress import SentUpdates
 from django_pgqueue.worker.queue_cursor import REMEMBERED, QueueCursors
 from django_pgqueue.worker.shared_state import SharedState
 from django_pgqueue.worker.slots import Slots
+from django_pgqueue.worker.user_code import UserThread
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -24,7 +24,6 @@ from django_pgqueue.actors import UNNAMED
 from django_pgqueue.conf import conf
 from django_pgqueue.db.notify import KILLS, OPERATE, keys_in, limits_in, queues_in
 from django_pgqueue.exceptions import ConfigurationError
-from django_pgqueue.maintenance.user_code import KeyThread, UserThread
 from django_pgqueue.services import ServiceRunner
 from django_pgqueue.signals import sent_elsewhere
 from django_pgqueue.version import VERSION
@@ -33,10 +32,10 @@ from django_pgqueue.worker.health import HealthMonitor, Probes
 from django_pgqueue.worker.heartbeat import Heartbeat, Liveness
 from django_pgqueue.worker.http import Address, Page, PageServer
 from django_pgqueue.worker.listener import Listener
-from django_pgqueue.worker.maintenance import MaintenanceRunner
+from django_pgqueue.worker.maintenance import MaintenanceRunner, TableMaintenance
 from django_pgqueue.worker.metrics import CommandCounters, CommandMetrics, on_enqueued
 from django_pgqueue.worker.processes import ProcessPool
-from django_pgqueue.worker.table_maintenance import TableMaintenance
+from django_pgqueue.worker.user_code import KeyThread, UserThread
 
 logger = logging.getLogger("django_pgqueue.worker")
 

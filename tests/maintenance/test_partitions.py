@@ -13,8 +13,8 @@ from django_pgqueue.maintenance.partitions import DAYS_AHEAD, PartitionsResult, 
 from django_pgqueue.models import SucceededJob
 from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.worker.config import WorkerConfig
+from django_pgqueue.worker.maintenance import TableMaintenance
 from django_pgqueue.worker.processes import ProcessPool
-from django_pgqueue.worker.table_maintenance import TableMaintenance
 from tests.support.clock import NOON, clock_set
 from tests.support.waiting import beside, eventually
 
