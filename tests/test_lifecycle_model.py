@@ -233,7 +233,7 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(name=actors, keys=st.sampled_from([["x", "y"], ["x"], ["y"]]))
     def admit(self, name, keys):
         with self.parties.acting(name) as (database, book), self.parties.one_transaction(name):
-            assert concurrency.send(database, keys).read() == book.admit(keys)
+            assert concurrency.send_admission(database, keys).read() == book.admit(keys)
 
     @rule(hours=st.sampled_from([0, 0, 1]))
     def look_after_keys(self, hours):
@@ -282,7 +282,7 @@ class Lifecycle(RuleBasedStateMachine):
             with self.parties.one_transaction(name):
                 answers = ack.send(database, outcomes)
                 receipt = book.write(outcomes, history=history)
-                assert concurrency.send(database, ["x", "y"]).read() == book.admit(["x", "y"])
+                assert concurrency.send_admission(database, ["x", "y"]).read() == book.admit(["x", "y"])
                 claimed = self.take(database, book, worker, **wanted)
             assert ack.receipt(database, outcomes, answers) == receipt
         return multiple(*claimed)

@@ -13,10 +13,9 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue import registry
 from django_pgqueue.admin.formatting import capitalize_labels
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.flow.queue_limits import default_burst
+from django_pgqueue.flow.queue_limits import MOST, Rate, default_burst
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.models import Queue, Schedule
-from django_pgqueue.rates import MOST, Rate
 from django_pgqueue.schedules import periodic
 from django_pgqueue.schedules.recurrence import Recurrence, recurrence_of
 from django_pgqueue.states import LONGEST_PERIOD_SECONDS, CatchUp

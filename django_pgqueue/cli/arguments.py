@@ -22,13 +22,13 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import own_wrapper, postgresql
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.exceptions import ConfigurationError, PgQueueError
+from django_pgqueue.flow.queue_limits import SHAPE, UNITS
 from django_pgqueue.insights.formatting import plain
 from django_pgqueue.insights.overview import QueueLine
 from django_pgqueue.jobs.actions import PRIORITY, QUEUE, Action
 from django_pgqueue.jobs.handle import JobHandle
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.options import OF_JOBS, Options
-from django_pgqueue.rates import SHAPE, UNITS
 from django_pgqueue.retry_policy import reconnect_delay
 from django_pgqueue.states import DEAD, LONGEST_DELAY, SUCCEEDED, DeathReason, OnConflict, Status
 from django_pgqueue.stored_values import aware

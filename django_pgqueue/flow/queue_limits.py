@@ -1,11 +1,14 @@
-"""Pause, resume and limit queues for all workers, and read their pauses and limits.
+"""Pause, resume and limit queues for all workers; read their pauses and limits; maintain the rows that have them.
 
-They apply when jobs are claimed: setting one moves no job, and it counts for jobs however they came into a queue.
+Pauses and limits apply when jobs are claimed: setting one moves no job, and it counts for jobs however they came into a
+queue. Claims compare the end of a pause with the clock, so nothing waits for the pass that clears it. Enqueueing makes
+no row of a queue: its first claim does, or maintenance where no worker claims.
 """
 
 import datetime as dt
 import logging
 import math
+import re
 from typing import Any, Final, NamedTuple, Self, overload
 
 from django.conf import settings
@@ -16,12 +19,19 @@ from django_pgqueue.db.connections import CallerConnection, Database, PendingRes
 from django_pgqueue.db.notify import notify_limits
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidLimit, InvalidOption
-from django_pgqueue.rates import MOST, Rate, rate_of
-from django_pgqueue.states import LONGEST_DELAY, LONGEST_QUEUE
+from django_pgqueue.states import LONGEST_DELAY, LONGEST_PERIOD_SECONDS, LONGEST_QUEUE
 from django_pgqueue.stored_values import aware
 from django_pgqueue.validation import check_name, is_text
 
 logger = logging.getLogger("django_pgqueue")
+
+MOST = 1_000_000  # jobs at once, in a period of a rate, or in a burst
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+SHAPE = re.compile(r"(\d{1,7})/(\d{1,8}(?:\.\d{1,20})?)?([smhdw])", re.ASCII)  # of a rate
+
+LOCK_MILLISECONDS = 20  # timeout of the wait for a row that an open transaction is making
+MOST_LOCKED = 5  # maximum number of such rows in a pass: the same thread has other services
 
 BURST_SECONDS: Final = 0.2  # default burst of a rate: as many jobs as it gives in this time, at least one
 
@@ -167,6 +177,32 @@ def limit(
     logger.info("Queue %s limited by %s: max_running %s, rate %s", name, by or UNNAMED, max_running, rate)
 
 
+class Rate(NamedTuple):
+    """A number of jobs in a period, 1 to 1,000,000 in up to a year."""
+
+    number: int
+    period_seconds: float
+
+
+def rate_of(value: Any) -> Rate:
+    """Return a rate: of a whole number, that many a second; of a text, as in ``100/s``, ``60/m`` or ``5/10s``.
+
+    Raises:
+        InvalidLimit: it is neither, or the number is not 1 to 1,000,000, or the period not above 0 and up to a year.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        rate = Rate(value, 1.0)
+    elif isinstance(value, str) and (match := SHAPE.fullmatch(value)):
+        rate = Rate(int(match[1]), float(match[2] or 1) * UNITS[match[3]])
+    else:
+        raise InvalidLimit(
+            f"A rate is a whole number, of jobs a second, or a text as in 100/s, 60/m or 5/10s, not {value!r}."
+        )
+    if not 1 <= rate.number <= MOST or not 0 < rate.period_seconds <= LONGEST_PERIOD_SECONDS:
+        raise InvalidLimit(f"A rate is 1 to {MOST:,} jobs in a period above 0 and of a year at most, not {value!r}.")
+    return rate
+
+
 class Limits(NamedTuple):
     """Limits of a queue: the columns of its row, in their order."""
 
@@ -295,3 +331,33 @@ def _check_resume_at(value: Any) -> None:
             )
     elif value is not None:
         raise InvalidLimit(f"resume_at is a datetime or a timedelta, not {value!r}.")
+
+
+# Rows
+
+
+def register_queues(database: QueueConnection, *, limit: int = 100) -> list[str]:
+    """Make the rows of queues that have jobs and none yet, up to ``limit``; return their names.
+
+    One whose row another transaction has inserted and not committed is left for the next time.
+    """
+    noted, locked = [], 0
+    for (name,) in database.rows(statement("unregistered_queues"), {"limit": limit}):
+        if register_queue(database, name):
+            noted.append(name)
+        else:
+            locked += 1
+        if locked == MOST_LOCKED:
+            break
+    return noted
+
+
+def register_queue(database: QueueConnection, name: str) -> bool:
+    """Make the row of one queue; return whether it was new, and could be made without waiting for another session."""
+    sql = statement("register_queue")
+    return bool(database.rows_unless_locked(sql, {"name": name}, milliseconds=LOCK_MILLISECONDS))
+
+
+def end_pauses(database: QueueConnection) -> list[str]:
+    """Take down pauses that have ended by themselves; return the queues."""
+    return [name for (name,) in database.rows(statement("end_pauses"), {})]

@@ -17,9 +17,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_pgqueue import log_lines
+from django_pgqueue.flow.queue_limits import UNITS
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.models import DeadJob, Job, SucceededJob
-from django_pgqueue.rates import UNITS
 from django_pgqueue.states import DEAD, SUCCEEDED
 
 QUOTED = {"queue", "key", "task", "schedule"}  # names that people give, which may be any words

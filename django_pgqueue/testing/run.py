@@ -22,7 +22,7 @@ from django_pgqueue.db.errors import is_refusal
 from django_pgqueue.db.notify import Notification
 from django_pgqueue.exceptions import OF_REASON, JobControl, JobFailed, JobInterrupted, PgQueueError, ResultRefused
 from django_pgqueue.flow import concurrency
-from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE
+from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE, sweep
 from django_pgqueue.flow.queue_limits import QueueLimits, send_limits
 from django_pgqueue.jobs import ack, claim
 from django_pgqueue.jobs.context import CurrentJob, write_alone
@@ -31,7 +31,6 @@ from django_pgqueue.jobs.executor import arun, run, sought
 from django_pgqueue.jobs.failure import failure, unknown_task
 from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
 from django_pgqueue.logs import report_all
-from django_pgqueue.maintenance.concurrency_sweeper import sweep
 from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.maintenance.pending_work import pending_work
 from django_pgqueue.maintenance.promoter import promote

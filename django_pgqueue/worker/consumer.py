@@ -18,13 +18,12 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.errors import is_of_connection, is_refusal, is_transient
 from django_pgqueue.db.notify import announce_queues, notify_waiters
-from django_pgqueue.flow.queue_limits import PendingLimits
+from django_pgqueue.flow.concurrency import AdmissionRequests
+from django_pgqueue.flow.queue_limits import PendingLimits, register_queue
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import Claim
 from django_pgqueue.jobs.stats import ProcessCounters, StatsBuffer
 from django_pgqueue.logs import report_all
-from django_pgqueue.maintenance.concurrency_sweeper import AdmissionRequests
-from django_pgqueue.maintenance.queue_rows import register_queue
 from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.signals import announce_deaths, deaths, sent_elsewhere
 from django_pgqueue.worker.database_backoff import DatabaseBackoff

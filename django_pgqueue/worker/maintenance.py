@@ -17,18 +17,18 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection, Row
 from django_pgqueue.db.errors import is_too_slow
 from django_pgqueue.db.notify import CHANNEL, KILLS, limits_payload, queue_payload, send_or_warn
+from django_pgqueue.flow.concurrency import SWEEP_SECONDS, ConcurrencySweeper
 from django_pgqueue.flow.declared_queues import apply_limits
 from django_pgqueue.flow.fairness import TURNS_SECONDS, FairKeys
+from django_pgqueue.flow.queue_limits import end_pauses, register_queues
 from django_pgqueue.jobs.leases import deregister, has_session, worker_leases
 from django_pgqueue.jobs.stats import ProcessCounters, StatsBuffer
 from django_pgqueue.maintenance.bulk_runner import BulkActionRunner
-from django_pgqueue.maintenance.concurrency_sweeper import SWEEP_SECONDS, ConcurrencySweeper
 from django_pgqueue.maintenance.expirer import EXPIRE_SECONDS, Expirer
 from django_pgqueue.maintenance.partitions import maintain_partitions
 from django_pgqueue.maintenance.pending_work import PendingWork, is_drained, is_over, pending_work
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.pruner import PRUNE_SECONDS, Pruner
-from django_pgqueue.maintenance.queue_rows import end_pauses, register_queues
 from django_pgqueue.maintenance.reaper import settle_dead_process
 from django_pgqueue.maintenance.unique_keys import KEYS_SECONDS, UniqueKeyKeeper
 from django_pgqueue.maintenance.vacuum import VacuumHistory, vacuum

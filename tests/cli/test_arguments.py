@@ -14,9 +14,9 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue.cli import arguments
 from django_pgqueue.cli.arguments import await_database, check_database, rate_or_none
+from django_pgqueue.flow.queue_limits import rate_of
 from django_pgqueue.insights import formatting
 from django_pgqueue.models import Job
-from django_pgqueue.rates import rate_of
 from tests.support.jobs_command import ids_of, jobs, refused
 from tests.support.proxy import Detour
 from tests.support.retention import run

@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import threading
+import time
 from collections import Counter
 
 import pytest
@@ -13,12 +14,11 @@ from django.utils import timezone
 
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.queries import statement
-from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE, LockKind, admit, try_lock
+from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE, LockKind, admit, sweep, try_lock
 from django_pgqueue.jobs import ack, kill, leases, retry, run_now
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.leases import release
 from django_pgqueue.jobs.queue_selector import QueueSelector
-from django_pgqueue.maintenance.concurrency_sweeper import sweep
 from django_pgqueue.maintenance.pending_work import is_drained
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.reaper import settle
@@ -28,7 +28,7 @@ from django_pgqueue.states import DeathReason
 from tests.support.consumers import cycle
 from tests.support.keyed import admitted, limited
 from tests.support.many import enqueued_ids
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 
 def start(queue, number=1) -> list:
@@ -428,3 +428,38 @@ def test_names_beyond_the_bound_are_left_for_the_next_time(queue):
         locking = try_lock(queue, LockKind.KEY, reversed(names))
     assert locking.names == tuple(names[:LOCKED_AT_ONCE])
     assert locking.got() == set(locking.names)
+
+
+def test_sweep_finds_keys_that_have_room_and_goes_on_where_it_stopped(queue):
+    for number in range(5):
+        limited(1, f"key {number}").enqueue_many([(), ()])
+    admit(queue, ["key 1", "key 3"])
+    assert sweep(queue, limit=2) == (["key 0"], "key 1")
+    assert sweep(queue, limit=2, after="key 1") == (["key 2"], "key 3")
+    assert sweep(queue, limit=2, after="key 3") == (["key 4"], "")
+    assert sweep(queue, after="key 4") == ([], "")
+
+
+def test_key_that_another_session_counts_is_tried_again_soon_and_not_at_once(consumer, other_queue):
+    limited().enqueue_many([(), ()])
+    admit(consumer.database, ["k"])
+    cycle(consumer)
+    consumer.slots.finish()
+    with other_queue.transaction():
+        assert try_lock(other_queue, LockKind.KEY, ["k"]).got() == {"k"}
+        before = time.monotonic()
+        cycle(consumer)
+        assert consumer.slots.accepted == []
+        assert before < consumer._admissions.wait_until() <= time.monotonic() + 0.005
+    eventually(lambda: cycle(consumer) or consumer.slots.accepted)
+
+
+def test_more_keys_than_one_transaction_locks_are_let_in_by_the_next_ones(consumer):
+    keys = [f"key {number}" for number in range(450)]
+    for key in keys:
+        limited(1, key).enqueue()
+    consumer._admissions.request(keys)
+    for expected in (200, 400, 450):
+        cycle(consumer)
+        assert len(admitted()) == expected
+    assert consumer._patience() > 0

@@ -15,11 +15,12 @@ from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidLimit
 from django_pgqueue.flow.concurrency import LockKind, try_lock
-from django_pgqueue.flow.queue_limits import default_burst
+from django_pgqueue.flow.queue_limits import Rate, default_burst, end_pauses, rate_of, register_queues
+from django_pgqueue.insights import formatting
 from django_pgqueue.jobs import claim as claiming
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job, Queue
-from django_pgqueue.rates import Rate
+from tests.support.consumers import cycle
 from tests.support.many import enqueued_ids
 from tests.support.queue_limits import HOUR, finish, pass_by, take
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
@@ -357,3 +358,72 @@ def test_database_refuses_limits_that_cannot_be(sql, values):
     names = names[: values.count(",") + 1]
     with pytest.raises(IntegrityError):
         sql(f"INSERT INTO pgqueue_queues ({', '.join(names)}) VALUES {values}")
+
+
+@pytest.mark.parametrize(
+    ("written", "rate"),
+    [
+        (100, (100, 1.0)),
+        ("100/s", (100, 1.0)),
+        ("60/m", (60, 60.0)),
+        ("5/10s", (5, 10.0)),
+        ("3/1.5h", (3, 5400.0)),
+        ("1/d", (1, 86400.0)),
+        ("1000000/52w", (1_000_000, 52 * 7 * 86400.0)),
+    ],
+)
+def test_rate_is_a_number_a_second_or_a_number_in_a_period(written, rate):
+    assert rate_of(written) == rate
+    assert rate_of(formatting.rate(*rate)) == rate
+
+
+@pytest.mark.parametrize("written", ["60", "60 / m", "/m", "60/", "60/y", "-1/s", "1.5/s", "1/1e3s", 0.5, True, None])
+def test_what_is_no_rate_is_refused(written):
+    with pytest.raises(InvalidLimit, match=r"A rate is a whole number, of jobs a second, or a text as in 100/s"):
+        rate_of(written)
+
+
+@pytest.mark.parametrize("written", [0, -1, 1_000_001, "0/s", "1000001/s", "1/0s", "1/53w"])
+def test_rate_out_of_range_is_refused(written):
+    with pytest.raises(InvalidLimit, match=r"A rate is 1 to 1,000,000 jobs in a period above 0 and of a year at most"):
+        rate_of(written)
+
+
+def test_queues_are_noted_when_they_have_jobs(queue, sql):
+    for name in ("b", "a", "a"):
+        app.noop.using(queue=name).enqueue()
+    app.noop.using(queue="runs").enqueue()
+    claim(queue, "runs", limit=1, worker_id=1)
+    queues.limit("b", max_running=3)
+    assert sorted(register_queues(queue)) == ["a", "runs"]
+    assert register_queues(queue) == []
+    assert set(Queue.objects.values_list("name", "max_running")) == {("a", None), ("b", 3), ("runs", None)}
+
+
+def test_queue_whose_row_another_session_is_just_making_is_noted_later(queue):
+    for name in ("a", "b"):
+        app.noop.using(queue=name).enqueue()
+    with transaction.atomic():
+        queues.pause("a", by="ann")
+        assert register_queues(queue) == ["b"]
+    assert register_queues(queue) == []
+
+
+def test_pauses_that_are_over_are_taken_down(queue):
+    queues.pause("a", by="ann", reason="lunch", resume_at=HOUR)
+    queues.pause("b", by="ann")
+    queues.limit("a", max_running=3)
+    assert end_pauses(queue) == []
+    pass_by(3601)
+    assert end_pauses(queue) == ["a"]
+    assert set(Queue.objects.values_list("name", "paused_by", "pause_reason", "max_running")) == {
+        ("a", "", "", 3),
+        ("b", "ann", "", None),
+    }
+
+
+def test_queue_has_its_row_from_the_first_claim_on(consumer):
+    app.noop.using(queue="new").enqueue()
+    consumer.wake(["new"])
+    cycle(consumer)
+    assert Queue.objects.filter(name="new").exists()

@@ -1,4 +1,4 @@
--- Which queues have jobs, queued or running, and no row yet, up to a limit. Called by maintenance.queue_rows and by the
+-- Which queues have jobs, queued or running, and no row yet, up to a limit. Called by flow.queue_limits and by the
 -- admin's list. Walks along pgqueue_jobs_claim from one queue to the next, and reads a bounded number of running jobs;
 -- locks nothing.
 WITH RECURSIVE names (name) AS (

@@ -1,5 +1,5 @@
 -- Which concurrency keys have both a limited job and room for it, of the next keys in alphabetical order. Called by
--- maintenance.concurrency_sweeper. Walks along pgqueue_jobs_limited from one key to the next, looks at its first job,
+-- flow.concurrency. Walks along pgqueue_jobs_limited from one key to the next, looks at its first job,
 -- and counts its entries in pgqueue_jobs_slot; locks nothing. Returns one row: those keys, the last key that was looked
 -- at, and whether there may be more behind it.
 WITH RECURSIVE key (name, number) AS (

@@ -1,4 +1,4 @@
--- Take down pauses whose time is over. Called by maintenance.queue_rows; claims have gone by the clock already, so
+-- Take down pauses whose time is over. Called by flow.queue_limits; claims have gone by the clock already, so
 -- nothing depends on when this is done. Steps over rows that others are just changing. Returns the queues.
 WITH over AS MATERIALIZED (
     SELECT one.ctid AS place
