@@ -4,12 +4,12 @@ import logging
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from django_pgqueue.actors import UNNAMED, By, name_of
 from django_pgqueue.db.connections import CallerConnection, Database
 from django_pgqueue.db.queries import statement
+from django_pgqueue.schedules.enqueuer import ScheduleRow
 from django_pgqueue.schedules.recurrence import recurrence_of
-from django_pgqueue.schedules.rows import ScheduleRow
 from django_pgqueue.tasks import enqueue_one
+from django_pgqueue.validation import UNNAMED, By, name_of
 
 logger = logging.getLogger("django_pgqueue")
 

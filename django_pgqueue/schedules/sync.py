@@ -6,7 +6,8 @@ from the code, and nothing is switched off by an old worker that does not know a
 
 import datetime as dt
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,6 +17,10 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.schedules.periodic import DeclaredSchedule, declared
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+DECLARE_SECONDS = 60.0
 
 LOCK_MILLISECONDS = 20  # for a name that an open transaction has just taken
 
@@ -44,6 +49,40 @@ class StoredSchedule(NamedTuple):
     is_edited: bool
     since: dt.datetime  # its latest tick, or when it was made
     definition: str  # JSON text
+
+
+class ScheduleSync:
+    """The service, which logs what differs from the pass before."""
+
+    def __init__(self, database: QueueConnection) -> None:
+        self._database = database
+        self._logged: dict[str, set[str]] = {}  # names of schedules, by the kind of line
+
+    def declare_schedules(self) -> None:
+        self._log(sync_schedules(self._database))
+
+    def _log(self, found: SyncResult) -> None:
+        for name in found.new:
+            logger.info("Schedule %s is new", name)
+        for name in found.changed:
+            logger.info("Schedule %s was changed in the code", name)
+        for name in found.forgotten:
+            logger.info("Schedule %s is removed: no code has declared it for 30 days", name)
+        for name in self._fresh("edited", found.edited):
+            logger.info("Schedule %s stays as it was edited in the admin, not as the code has it", name)
+        for name in self._fresh("gone", found.gone):
+            logger.info("Schedule %s is not in this code: this worker leaves it alone", name)
+        for name in self._fresh("taken", found.taken):
+            logger.warning("Schedule %s of the code is left out: one made in the admin has its name. Rename one", name)
+        for name in self._fresh("wrong", found.wrong):
+            logger.error("Schedule %s of the code is left out: %s", name, found.wrong[name])
+        for name, task in found.strange.items():
+            logger.error("Schedule %s waits: neither this worker nor another knows the task %s", name, task)
+
+    def _fresh(self, kind: str, names: Iterable[str]) -> list[str]:
+        before, now = self._logged.get(kind, set()), set(names)
+        self._logged[kind] = now
+        return sorted(now - before)
 
 
 def sync_schedules(database: QueueConnection) -> SyncResult:

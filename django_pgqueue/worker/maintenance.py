@@ -32,7 +32,8 @@ from django_pgqueue.maintenance.pruner import PRUNE_SECONDS, Pruner
 from django_pgqueue.maintenance.reaper import settle_dead_process
 from django_pgqueue.maintenance.unique_keys import KEYS_SECONDS, UniqueKeyKeeper
 from django_pgqueue.maintenance.vacuum import VacuumHistory, vacuum
-from django_pgqueue.schedules.enqueuer import DECLARE_SECONDS, STRANGE_SECONDS, Compute, PeriodicEnqueuer, directly
+from django_pgqueue.schedules.enqueuer import STRANGE_SECONDS, Compute, PeriodicEnqueuer, directly
+from django_pgqueue.schedules.sync import DECLARE_SECONDS, ScheduleSync
 from django_pgqueue.services import LOOK_SHARE, AdaptiveBatch, Service, Services, repeat_slices
 from django_pgqueue.worker.heartbeat import RECONNECTED_SECONDS, HeartbeatMonitor
 from django_pgqueue.worker.processes import ProcessPool, WorkerProcess
@@ -113,7 +114,7 @@ class MaintenanceRunner:
             Service("reap", self._reaper.reap_lost, when=lambda: self._pending.has_running, every=REAP_SECONDS),
             Service("reap_disconnected", self._reap_gone, every=REAP_SECONDS),
             spaced("expire", self._expirer.expire, when=lambda: self._pending.has_expired, every=EXPIRE_SECONDS),
-            Service("sync_schedules", self._scheduler.declare_schedules, every=DECLARE_SECONDS),
+            Service("sync_schedules", ScheduleSync(self.database).declare_schedules, every=DECLARE_SECONDS),
             Service(
                 "enqueue_schedules",
                 self._scheduler.fire_schedules,

@@ -1,6 +1,7 @@
 """Schedules of the code come into the table, where edits and pauses of staff win."""
 
 import datetime as dt
+import logging
 
 import pytest
 from django.db import transaction
@@ -10,7 +11,7 @@ from django_pgqueue import periodic, schedules
 from django_pgqueue.models import Schedule
 from django_pgqueue.schedules import sync
 from django_pgqueue.schedules.enqueuer import FireResult, fire_due
-from django_pgqueue.schedules.sync import sync_schedules
+from django_pgqueue.schedules.sync import ScheduleSync, sync_schedules
 from tests.support.schedules import HOUR, RECORD, bound, make
 
 pytestmark = pytest.mark.usefixtures("code")
@@ -195,3 +196,27 @@ def test_name_that_an_open_transaction_has_just_taken_is_left_for_the_next_time(
         Schedule.objects.create(name=RECORD, task=RECORD, every_seconds=60, next_at=timezone.now())
         assert sync_schedules(queue).new == []
     assert sync_schedules(queue).taken == [RECORD]
+
+
+def test_each_difference_is_logged_once(queue, recode, caplog):
+    caplog.set_level(logging.INFO)
+    service = ScheduleSync(queue)
+    recode(periodic(every=HOUR), periodic(every=HOUR, name="gone"), periodic(every=HOUR, name="edited"))
+    service.declare_schedules()
+    Schedule.objects.filter(name="edited").update(args=["z"], edited_at=timezone.now())
+    recode(
+        periodic(every=HOUR),
+        periodic(every=2 * HOUR, name="edited"),
+        bound(periodic(every=HOUR, name="wrong"), b"%s"),
+    )
+    for _ in range(2):
+        service.declare_schedules()
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line for line in lines if line.startswith("Schedule")] == [
+        "Schedule edited is new",
+        "Schedule gone is new",
+        f"Schedule {RECORD} is new",
+        "Schedule edited stays as it was edited in the admin, not as the code has it",
+        "Schedule gone is not in this code: this worker leaves it alone",
+        *[line for line in lines if "Schedule wrong of the code is left out: Cannot be stored" in line],
+    ]
