@@ -1,11 +1,13 @@
-"""Checks of single values: names, choices, whole numbers, durations."""
+"""Checks of single values: names, choices, whole numbers, durations, the user of an action."""
 
 import datetime as dt
-from typing import Any
+from typing import Any, Protocol
 
 from django_pgqueue.exceptions import InvalidOption
 
 LONGEST_TIMEOUT_SECONDS = 365 * 24 * 3600
+
+UNNAMED = "a user"  # name in the log of a user who is not known
 
 
 def check_name(option: str, value: Any, longest: int) -> None:
@@ -55,3 +57,22 @@ def check_seconds(option: str, value: Any) -> None:
 def seconds_of(value: Any) -> Any:
     """Return a timedelta as seconds, and anything else as it is, to be checked."""
     return value.total_seconds() if isinstance(value, dt.timedelta) else value
+
+
+class HasUsername(Protocol):
+    """A user, as Django's are."""
+
+    def get_username(self) -> str:
+        """Return the name that identifies the user."""
+
+
+By = str | HasUsername
+"""The user who acts on jobs, queues, schedules or workers: a name, or a user of Django; "" if it is not known."""
+
+
+def name_of(by: Any) -> str:
+    """Return the name of the user; raise InvalidOption unless it is a text that PostgreSQL can store."""
+    name = by if isinstance(by, str) else getattr(by, "get_username", lambda: by)()
+    if not isinstance(name, str) or not is_text(name):
+        raise InvalidOption(f"by is a text without NUL or a user, not {by!r}.")
+    return name

@@ -19,13 +19,14 @@ from django.test import override_settings
 
 import django_pgqueue
 import pytest_django_pgqueue
-from django_pgqueue import Limit, Unique, doctor, exceptions, rates, signals, states, testing
+from django_pgqueue import Limit, Unique, doctor, exceptions, signals, states, testing
 from django_pgqueue.backend.native_tasks import BACKEND_OPTIONS, JOB_OPTIONS, TASK_OPTIONS
 from django_pgqueue.checks import OF_FINDINGS, check_settings
 from django_pgqueue.conf import DEFAULTS, SETTINGS
 from django_pgqueue.contrib.cutover.enqueue import STAGES
 from django_pgqueue.db.errors import REFUSING_CLASSES
 from django_pgqueue.db.queries import statement
+from django_pgqueue.flow import queue_limits
 from django_pgqueue.jobs.context import LONGEST_MESSAGE
 from django_pgqueue.jobs.failure import LONGEST_ERROR_BYTES
 from django_pgqueue.management.commands import pgqueue_doctor, pgqueue_worker
@@ -410,7 +411,7 @@ LIMITS = {
     "`delay`": LONGEST_DELAY.days,
     "`run_at`": states.LATEST.year - 1,
     "jobs at once per concurrency key": states.MOST_SLOTS,
-    "rate of a queue": rates.MOST,
+    "rate of a queue": queue_limits.MOST,
     "jitter of a schedule": periodic.LONGEST_JITTER_SECONDS // (24 * 3600),
     "missed runs that `catch_up` may enqueue": periodic.HIGHEST_CATCH_UP_LIMIT,
     "`--concurrency`": pgqueue_worker.BOUNDS["concurrency"].highest,

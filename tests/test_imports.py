@@ -10,8 +10,8 @@ PACKAGE = Path(__file__).parent.parent / "django_pgqueue"
 
 FLOORS = [
     (
-        *("actors", "conf", "exceptions", "version", "states", "records"),
-        *("validation", "keys", "options", "rates", "retry_policy", "log_lines", "stored_values"),
+        *("conf", "exceptions", "version", "states", "records"),
+        *("validation", "keys", "options", "retry_policy", "log_lines", "stored_values"),
     ),
     ("signals", "framework", "backport", "instrumentation", "registry"),
     ("db",),

@@ -24,7 +24,7 @@ from django.utils.translation import gettext as _
 from django_pgqueue.admin.base import QueueAdminBase
 from django_pgqueue.admin.changelist import CURSORS
 from django_pgqueue.conf import conf
-from django_pgqueue.insights.bounded import bounded
+from django_pgqueue.db.queries import bounded
 from django_pgqueue.insights.formatting import grouped
 from django_pgqueue.jobs.actions import Action, Params
 from django_pgqueue.jobs.search import Filter

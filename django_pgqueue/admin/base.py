@@ -21,7 +21,7 @@ from django.utils.translation import gettext as _
 from django_pgqueue.admin.changelist import CappedPaginator, JobList
 from django_pgqueue.admin.links import Links, crumbs
 from django_pgqueue.conf import conf
-from django_pgqueue.insights.bounded import TookTooLong, bounded
+from django_pgqueue.db.queries import TookTooLong, bounded
 
 READING = {"GET", "HEAD"}
 

@@ -17,7 +17,7 @@ from django_pgqueue.admin.base import bounded_page
 from django_pgqueue.admin.changelist import CAP
 from django_pgqueue.admin.formatting import one_line
 from django_pgqueue.conf import conf
-from django_pgqueue.insights.bounded import TookTooLong, bounded
+from django_pgqueue.db.queries import TookTooLong, bounded
 from django_pgqueue.insights.formatting import at_most, duration
 from django_pgqueue.insights.history import title_of
 from django_pgqueue.insights.worker_info import has_living_worker

@@ -13,9 +13,9 @@ from django_pgqueue.admin.charts import STYLES, throughput_chart
 from django_pgqueue.admin.links import Links, crumbs
 from django_pgqueue.admin.queues import NUMBERS, Cell, cells_of, jobs_cell
 from django_pgqueue.conf import conf
+from django_pgqueue.db.queries import TookTooLong, bounded
 from django_pgqueue.doctor import Finding, Level, findings
 from django_pgqueue.insights import throughput
-from django_pgqueue.insights.bounded import TookTooLong, bounded
 from django_pgqueue.insights.formatting import brief, grouped, short
 from django_pgqueue.insights.overview import QueueLine, QueuePace, lines, living_workers, paces, pause_of, total
 from django_pgqueue.models import Overview, Worker

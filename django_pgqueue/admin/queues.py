@@ -19,9 +19,8 @@ from django_pgqueue.admin.links import Links
 from django_pgqueue.admin.row_actions import PAUSE_QUEUES, RESTORE_LIMITS, RESUME_QUEUES
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
-from django_pgqueue.db.queries import statement
+from django_pgqueue.db.queries import bounded, statement
 from django_pgqueue.insights import throughput
-from django_pgqueue.insights.bounded import bounded
 from django_pgqueue.insights.formatting import brief, duration
 from django_pgqueue.insights.overview import (
     PAUSED,

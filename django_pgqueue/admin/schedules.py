@@ -17,9 +17,9 @@ from django_pgqueue.admin.forms import TIMING, ScheduleForm
 from django_pgqueue.admin.links import Links
 from django_pgqueue.admin.row_actions import PAUSE_SCHEDULES, RESTORE, RESUME_SCHEDULES, RUN
 from django_pgqueue.conf import conf
+from django_pgqueue.db.queries import bounded
 from django_pgqueue.doctor.schedules import IS_LATE
 from django_pgqueue.exceptions import InvalidSchedule
-from django_pgqueue.insights.bounded import bounded
 from django_pgqueue.insights.formatting import duration
 from django_pgqueue.insights.schedule_info import (
     ScheduleRun,

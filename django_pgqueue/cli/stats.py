@@ -8,10 +8,9 @@ from typing import Any
 
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
-from django_pgqueue.db.queries import statement
+from django_pgqueue.db.queries import bounded, statement
 from django_pgqueue.doctor import Finding, findings
 from django_pgqueue.insights import overview, throughput, worker_info
-from django_pgqueue.insights.bounded import bounded
 from django_pgqueue.insights.overview import QueueLine
 from django_pgqueue.insights.throughput import SHARES, RecentWork, StatsCounts, empty_in_seconds_of
 from django_pgqueue.insights.worker_info import WorkerState

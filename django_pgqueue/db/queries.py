@@ -1,10 +1,18 @@
-"""Loader of SQL statements, the only one: each is a file of its own, in the ``sql`` folder of the subject that runs it.
+"""Loader of SQL statements, and limits to what reading may cost.
 
-No two files have the same name, so the name alone finds one.
+Each statement is a file of its own, in the ``sql`` folder of the subject that runs it. No two files have the same name,
+so the name alone finds one.
 """
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from pathlib import Path
+
+from django.db import OperationalError, connections, transaction
+from psycopg.errors import QueryCanceled
+
+from django_pgqueue.conf import conf
 
 PACKAGE = Path(__file__).parent.parent
 
@@ -38,3 +46,49 @@ def sized(name: str, size: int) -> str:
 def ladder_size(wanted: int) -> int:
     """Return the largest size of the ladder that is not above ``wanted`` (1 or more)."""
     return max(size for size in LADDER if size <= wanted)
+
+
+# Reading
+
+READ_SETTINGS = (
+    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), "
+    "set_config('enable_sort', 'off', true), set_config('jit', 'off', true), "
+    "set_config('statement_timeout', COALESCE(%s, current_setting('statement_timeout')), true)"
+)
+
+
+class TookTooLong(Exception):  # noqa: N818 - reads as what happened
+    """PostgreSQL has stopped a statement for the time it took."""
+
+
+@contextlib.contextmanager
+def bounded(alias: str | None = None) -> Iterator[None]:
+    """Read inside, each statement for ``READ_TIMEOUT_SECONDS`` at most and along an index where there is one.
+
+    It is a transaction, or a savepoint, that is rolled back to end the settings: write nothing inside. Raises
+    TookTooLong where a statement was stopped.
+    """
+    try:
+        with along_an_index(alias or conf.database, timeout_seconds=conf.read_timeout_seconds):
+            yield
+    except OperationalError as error:
+        if isinstance(error.__cause__, QueryCanceled):
+            raise TookTooLong(
+                f"Reading took longer than {conf.read_timeout_seconds:g} s and was stopped. The server is busy, or "
+                "short of memory. Try again, or allow more: PGQUEUE['READ_TIMEOUT_SECONDS']."
+            ) from error
+        raise
+
+
+@contextlib.contextmanager
+def along_an_index(alias: str, *, timeout_seconds: float | None = None) -> Iterator[None]:
+    """Read in the order of an index where there is one, whatever a scan and a sort seem to cost.
+
+    The hot table swings between empty and full, so its statistics mislead: a count that looks cheap may be a scan of
+    everything. Nothing is written inside, so the transaction, or the savepoint, is rolled back to end the settings.
+    """
+    with transaction.atomic(using=alias):
+        with connections[alias].cursor() as cursor:
+            cursor.execute(READ_SETTINGS, [None if timeout_seconds is None else f"{timeout_seconds * 1000:.0f}ms"])
+        yield
+        transaction.set_rollback(True, using=alias)

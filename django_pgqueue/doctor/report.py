@@ -9,9 +9,9 @@ from django.utils.translation import gettext as _
 
 from django_pgqueue.conf import conf
 from django_pgqueue.db.errors import one_line
+from django_pgqueue.db.queries import TookTooLong, bounded
 from django_pgqueue.doctor import jobs, schedules, schema, tables, workers
 from django_pgqueue.doctor.finding import Finding, Level, View
-from django_pgqueue.insights.bounded import TookTooLong, bounded
 from django_pgqueue.insights.overview import QueueLine, lines
 
 Look = Callable[[View], Iterable[Finding]]

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from django.db import Error
 
-from django_pgqueue.actors import UNNAMED, By
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection, QueueConnection
 from django_pgqueue.db.errors import is_locked
@@ -19,7 +18,7 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidLimit, InvalidOption
 from django_pgqueue.flow.queue_limits import Limits, checked_name, write_limits
 from django_pgqueue.states import LONGEST_QUEUE
-from django_pgqueue.validation import check_name, check_seconds, seconds_of
+from django_pgqueue.validation import UNNAMED, By, check_name, check_seconds, seconds_of
 
 logger = logging.getLogger("django_pgqueue")
 

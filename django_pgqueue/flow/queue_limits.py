@@ -14,14 +14,13 @@ from typing import Any, Final, NamedTuple, Self, overload
 from django.conf import settings
 from django.utils import timezone
 
-from django_pgqueue.actors import UNNAMED, By, name_of
 from django_pgqueue.db.connections import CallerConnection, Database, PendingResult, QueueConnection, Row
 from django_pgqueue.db.notify import notify_limits
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidLimit, InvalidOption
 from django_pgqueue.states import LONGEST_DELAY, LONGEST_PERIOD_SECONDS, LONGEST_QUEUE
 from django_pgqueue.stored_values import aware
-from django_pgqueue.validation import check_name, is_text
+from django_pgqueue.validation import UNNAMED, By, check_name, is_text, name_of
 
 logger = logging.getLogger("django_pgqueue")
 

@@ -4,12 +4,12 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from django_pgqueue.actors import By, name_of
 from django_pgqueue.db.connections import Database, JobIds, Parameters, Where, caller_of, fence, job_ids_of
 from django_pgqueue.db.notify import notify_due, notify_waiters
 from django_pgqueue.db.queries import statement
 from django_pgqueue.signals import JobEvent, announce, death_event, job_died, job_retried
 from django_pgqueue.states import DeathReason, EntryKind
+from django_pgqueue.validation import By, name_of
 
 
 class DeadLetter(NamedTuple):

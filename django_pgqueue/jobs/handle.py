@@ -13,7 +13,6 @@ from asgiref.sync import sync_to_async
 from django.utils.asyncio import async_unsafe
 
 from django_pgqueue import registry
-from django_pgqueue.actors import By
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.exceptions import (
@@ -31,7 +30,7 @@ from django_pgqueue.jobs.manage import kill
 from django_pgqueue.jobs.redaction import scrub_json, scrubber
 from django_pgqueue.jobs.waiter import waiter_for
 from django_pgqueue.states import DEAD, JobStatus
-from django_pgqueue.validation import seconds_of
+from django_pgqueue.validation import By, seconds_of
 
 R_co = TypeVar("R_co", covariant=True)
 

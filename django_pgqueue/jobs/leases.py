@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from django_pgqueue.actors import By, name_of
 from django_pgqueue.db.connections import Database, Fenced, Parameters, Where, caller_of, fence, ids_of, number_array
 from django_pgqueue.db.notify import notify_kill
 from django_pgqueue.db.queries import statement
 from django_pgqueue.records import Lease
+from django_pgqueue.validation import By, name_of
 
 
 def register(

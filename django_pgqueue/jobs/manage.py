@@ -3,7 +3,6 @@
 import logging
 from typing import NamedTuple
 
-from django_pgqueue.actors import UNNAMED, By, name_of
 from django_pgqueue.db.connections import JobIds, Where, as_one, caller_of, job_ids_of
 from django_pgqueue.db.notify import notify_due, notify_keys, notify_kill, notify_queues
 from django_pgqueue.db.queries import statement
@@ -11,6 +10,7 @@ from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.options import Options
 from django_pgqueue.signals import announce, announce_deaths, job_killed, job_purged
 from django_pgqueue.states import DeathReason, EntryKind
+from django_pgqueue.validation import UNNAMED, By, name_of
 
 logger = logging.getLogger("django_pgqueue")
 

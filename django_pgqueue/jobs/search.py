@@ -4,7 +4,6 @@ The database compares what is stored. Its matches are compared again here, as th
 value could guess what stands behind ``[redacted]``.
 """
 
-import contextlib
 import dataclasses
 import datetime as dt
 import json
@@ -13,22 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from django.db import connections, transaction
-
 from django_pgqueue import registry
 from django_pgqueue.db.connections import CallerConnection, Database, Parameters
-from django_pgqueue.db.queries import statement
+from django_pgqueue.db.queries import along_an_index, statement
 from django_pgqueue.exceptions import InvalidFilter
 from django_pgqueue.jobs.redaction import named, positional, shown
 from django_pgqueue.stored_values import read
 
 SCALAR = re.compile(r"true|false|null|-?(0|[1-9]\d{0,99})(\.\d{1,99})?", re.ASCII)  # of JSON, but for texts
-
-READ_SETTINGS = (
-    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), "
-    "set_config('enable_sort', 'off', true), set_config('jit', 'off', true), "
-    "set_config('statement_timeout', COALESCE(%s, current_setting('statement_timeout')), true)"
-)
 
 
 def is_visible(task_name: str, args: Any, kwargs: Any, value: str, name: str | None) -> bool:
@@ -157,17 +148,3 @@ def page_of(database: Database, source: Source, chosen: Filter, *, after_id: int
     value, name = chosen.argument, chosen.argument_name
     seen = [job_id for job_id, task, args, kwargs in rows if is_visible(task, read(args), read(kwargs), value, name)]
     return page._replace(ids=sorted(seen))
-
-
-@contextlib.contextmanager
-def along_an_index(alias: str, *, timeout_seconds: float | None = None) -> Iterator[None]:
-    """Read in the order of an index where there is one, whatever a scan and a sort seem to cost.
-
-    The hot table swings between empty and full, so its statistics mislead: a count that looks cheap may be a scan of
-    everything. Nothing is written inside, so the transaction, or the savepoint, is rolled back to end the settings.
-    """
-    with transaction.atomic(using=alias):
-        with connections[alias].cursor() as cursor:
-            cursor.execute(READ_SETTINGS, [None if timeout_seconds is None else f"{timeout_seconds * 1000:.0f}ms"])
-        yield
-        transaction.set_rollback(True, using=alias)

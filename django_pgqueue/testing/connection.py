@@ -1,10 +1,11 @@
 """The test's own connection in the place of a worker's."""
 
 import contextlib
+import datetime as dt
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from django.db import transaction
+from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.pq import TransactionStatus
 
@@ -70,3 +71,63 @@ class FetchedRows(NamedTuple):
 
     def fetchall(self) -> list[Row]:
         return self.rows
+
+
+SCHEMA = "pgqueue_testing"
+SETTING = "pgqueue.stopped_at"
+
+MAKE = f"""
+CREATE SCHEMA IF NOT EXISTS {SCHEMA};
+CREATE OR REPLACE FUNCTION {SCHEMA}.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE
+AS $$ SELECT current_setting('{SETTING}')::timestamptz $$;
+"""
+DROP = f"DROP SCHEMA {SCHEMA} CASCADE"
+
+
+class Clock:
+    """That of the connection for one alias."""
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+        self._database = CallerConnection(alias)
+
+    def now(self) -> dt.datetime:
+        [(now,)] = self._database.rows("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::text", {})
+        return dt.datetime.fromisoformat(now).replace(tzinfo=dt.UTC)
+
+    def set(self, instant: dt.datetime) -> None:
+        """Let it stand at this instant, while it is stopped."""
+        self._configure(SETTING, instant.isoformat())
+
+    @contextlib.contextmanager
+    def stopped(self, now: dt.datetime) -> Iterator[None]:
+        """Stop it at this instant; it goes right again afterwards. Raises ConfigurationError where it cannot stop."""
+        [(path,)] = self._database.rows("SELECT current_setting('search_path')", {})
+        try:
+            with transaction.atomic(using=self._alias), connections[self._alias].cursor() as cursor:
+                cursor.execute(MAKE)
+        except Error as error:
+            raise ConfigurationError(
+                f"The clock of {self._alias!r} cannot be moved: {error} The role of the tests needs the right to make "
+                "a schema in the test database."
+            ) from error
+        self.set(now)
+        self._configure("search_path", ", ".join(filter(None, [SCHEMA, "pg_catalog", path])))
+        try:
+            if self.now() != now:
+                raise ConfigurationError(
+                    f"The clock of {self._alias!r} cannot be moved: something sets search_path before each statement."
+                )
+            yield
+        finally:
+            self._go_on(path)
+
+    def _go_on(self, path: str) -> None:
+        if is_broken(connections[self._alias]):
+            return  # what stopped it is rolled back too
+        self._configure("search_path", path)
+        with connections[self._alias].cursor() as cursor:
+            cursor.execute(DROP)
+
+    def _configure(self, name: str, value: str) -> None:
+        self._database.rows("SELECT set_config(%(name)s, %(value)s, false)", {"name": name, "value": value})

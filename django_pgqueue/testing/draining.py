@@ -13,10 +13,9 @@ from django_pgqueue.schedules.enqueuer import fire_due
 from django_pgqueue.schedules.sync import sync_schedules
 from django_pgqueue.stored_values import aware
 from django_pgqueue.testing.assertions import to_run
-from django_pgqueue.testing.connection import must_be_migrated
+from django_pgqueue.testing.connection import Clock, must_be_migrated
 from django_pgqueue.testing.run import MOST_RUNS, EndlessJobs, RunReport, Work
 from django_pgqueue.testing.selection import AnyTask, Selection, checked
-from django_pgqueue.testing.time import Clock
 
 __unittest = True  # unittest leaves the frames of such modules out of its tracebacks
 

@@ -20,12 +20,12 @@ from multiprocessing.connection import wait
 
 from django.db import Error, OperationalError, connections
 
-from django_pgqueue.actors import UNNAMED
 from django_pgqueue.conf import conf
 from django_pgqueue.db.notify import KILLS, OPERATE, keys_in, limits_in, queues_in
 from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.services import ServiceRunner
 from django_pgqueue.signals import sent_elsewhere
+from django_pgqueue.validation import UNNAMED
 from django_pgqueue.version import VERSION
 from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.health import HealthMonitor, Probes

@@ -11,7 +11,7 @@ from django.test import RequestFactory
 
 import tests.app.tasks as app
 from django_pgqueue.checks import check_settings
-from django_pgqueue.insights.bounded import TookTooLong, bounded
+from django_pgqueue.db.queries import TookTooLong, bounded
 from django_pgqueue.models import Job, Schedule, Worker
 from tests.support.admin_jobs import DEAD, JOBS
 from tests.support.staff import user_with

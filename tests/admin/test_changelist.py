@@ -14,7 +14,7 @@ from django.utils.http import urlencode
 
 import tests.app.tasks as app
 from django_pgqueue.admin import changelist, keyset
-from django_pgqueue.insights.bounded import bounded
+from django_pgqueue.db.queries import bounded
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from tests.support.admin_jobs import DEAD, JOBS, SUCCEEDED, dead, queued
 from tests.support.job_lists import ids, listed, walk

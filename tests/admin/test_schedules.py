@@ -11,8 +11,7 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import periodic
 from django_pgqueue.admin.forms import ScheduleForm
-from django_pgqueue.db.queries import statement
-from django_pgqueue.insights.bounded import bounded
+from django_pgqueue.db.queries import bounded, statement
 from django_pgqueue.models import DeadJob, Job, Schedule
 from django_pgqueue.schedules import periodic as timetable
 from django_pgqueue.schedules.enqueuer import fire_due

@@ -9,9 +9,8 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue.db.queries import statement
+from django_pgqueue.db.queries import bounded, statement
 from django_pgqueue.insights import dead_groups
-from django_pgqueue.insights.bounded import bounded
 from tests.support.dead_groups import DEAD, PAGE, dead
 from tests.support.staff import user_with
 

@@ -6,8 +6,8 @@ import pytest
 from django.db import connection
 
 import tests.app.tasks as app
-from django_pgqueue.db.queries import statement
-from django_pgqueue.jobs.search import STATEMENTS, Filter, Source, along_an_index, pages
+from django_pgqueue.db.queries import along_an_index, statement
+from django_pgqueue.jobs.search import STATEMENTS, Filter, Source, pages
 from tests.support.job_tables import TABLES, TIMES
 from tests.support.many import enqueued_ids
 

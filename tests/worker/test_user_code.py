@@ -10,9 +10,9 @@ from django.db.models.functions import Now
 import tests.app.tasks as app
 from django_pgqueue import registry
 from django_pgqueue.keys import KeysBy
-from django_pgqueue.maintenance import user_code
 from django_pgqueue.models import DeadJob, Job, Schedule
 from django_pgqueue.signals import announce, job_died, job_purged, sent_elsewhere
+from django_pgqueue.worker import user_code
 from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.supervisor import Supervisor
 from tests.support.waiting import PATIENCE_SECONDS, eventually

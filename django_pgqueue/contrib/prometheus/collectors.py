@@ -44,7 +44,7 @@ from django_pgqueue.contrib.prometheus.families import (
     observed,
 )
 from django_pgqueue.db.errors import one_line
-from django_pgqueue.insights.bounded import TookTooLong, bounded
+from django_pgqueue.db.queries import TookTooLong, bounded
 from django_pgqueue.insights.overview import QueueLine, lines
 from django_pgqueue.jobs import stats
 from django_pgqueue.jobs.stats import BOUNDS, SIZES

@@ -18,8 +18,8 @@ from django_pgqueue.cli.arguments import (
     rate_or_none,
 )
 from django_pgqueue.conf import conf
+from django_pgqueue.db.queries import TookTooLong, bounded
 from django_pgqueue.exceptions import InvalidLimit
-from django_pgqueue.insights.bounded import TookTooLong, bounded
 from django_pgqueue.insights.formatting import plain, user
 from django_pgqueue.insights.overview import as_json, limits_of, lines_of, names, table
 from django_pgqueue.models import Queue

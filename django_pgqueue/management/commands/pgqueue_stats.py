@@ -25,7 +25,7 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import KEEPALIVE
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.db.pipeline import impatience
-from django_pgqueue.insights.bounded import TookTooLong
+from django_pgqueue.db.queries import TookTooLong
 from django_pgqueue.insights.formatting import local, plain
 
 WATCH_SECONDS = 2.0

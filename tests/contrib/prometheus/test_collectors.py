@@ -11,8 +11,8 @@ import tests.app.tasks as app
 from django_pgqueue.contrib.prometheus import QueueCollector, collectors
 from django_pgqueue.contrib.prometheus.collectors import SharedReading, WorkerCollector, read_queues
 from django_pgqueue.contrib.prometheus.families import OF_TABLES, OF_WORKERS
+from django_pgqueue.db.queries import TookTooLong
 from django_pgqueue.insights import overview
-from django_pgqueue.insights.bounded import TookTooLong
 from django_pgqueue.insights.overview import QueueLine
 from django_pgqueue.jobs.stats import BOUNDS, RUN_BUCKETS, RUN_SECONDS, SUCCEEDED
 from django_pgqueue.models import Queue

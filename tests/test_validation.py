@@ -7,10 +7,10 @@ from django.contrib.auth.models import AnonymousUser, User
 
 import tests.app.tasks as app
 from django_pgqueue import jobs, queues, schedules, workers
-from django_pgqueue.actors import name_of
 from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.insights.overview import pause_of
 from django_pgqueue.models import Queue
+from django_pgqueue.validation import name_of
 from tests.support.stories import steps, told
 
 pytestmark = pytest.mark.django_db
