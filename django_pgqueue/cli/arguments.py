@@ -287,6 +287,12 @@ def add_show(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
+def add_try(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", type=job_id, metavar="ID", help="the job's id; live, dead or succeeded")
+    parser.add_argument("--pdb", action="store_true", help="debug its exception; the transaction stays open meanwhile")
+    add_json(parser)
+
+
 def add_action(parser: argparse.ArgumentParser, action: Action) -> None:
     if action.param is PRIORITY:
         parser.add_argument("to", type=int, metavar=PRIORITY.metavar, help="the new priority, -100 to 100")

@@ -203,6 +203,12 @@ def _dead(one: DeadJob, alias: str) -> Iterator[Sentence]:
     if conf.dead_retention_days is not None:
         days = dt.timedelta(days=conf.dead_retention_days)
         yield say(_("It is removed for good after {time}."), time=one.died_at + days)
+    if one.reason in (DeathReason.EXHAUSTED, DeathReason.DISCARDED) and registry.find(one.task):
+        yield say(
+            _("It can be run again in a terminal, in a transaction that is rolled back."),
+            remedy=_("To do so:"),
+            command=f"manage.py pgqueue_jobs try {one.pk}",
+        )
     yield say(
         _("It stays here until it is retried by hand."),
         remedy=_("To do so:"),

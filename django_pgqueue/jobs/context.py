@@ -45,6 +45,9 @@ class CurrentJob:
     is_timed_out = False
     """Whether its time limit has passed, and it was interrupted for that."""
 
+    is_trial = False
+    """Whether ``pgqueue_jobs try`` runs it, and its writes to databases are rolled back."""
+
     again: Options | None = None
     """When the next job like it is to run, if the task has asked for one."""
 

@@ -14,11 +14,11 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import JobFailed
 from django_pgqueue.jobs.context import find_current
+from django_pgqueue.jobs.direct_run import NO_ROW
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.testing.connection import is_of_test
 from django_pgqueue.testing.run import Work, work_under_way
 from django_pgqueue.testing.selection import Selection
-from django_pgqueue.testing.single_job import NO_ROW
 
 __unittest = True
 

@@ -1,34 +1,21 @@
 """Run code of a test as that of a job which has no row, and which no worker runs."""
 
-import asyncio
 import contextlib
-import contextvars
 import functools
 import inspect
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
-from asgiref.sync import async_to_sync
-from django.db import transaction
-
-from django_pgqueue.conf import conf
-from django_pgqueue.jobs.context import CurrentJob, enter, entered
+from django_pgqueue.jobs.context import CurrentJob, entered
+from django_pgqueue.jobs.direct_run import call_here, make_job
 from django_pgqueue.jobs.enqueue import encode_arguments
-from django_pgqueue.jobs.executor import acall_function, call_function
-from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
-from django_pgqueue.options import Options
-from django_pgqueue.records import ClaimedJob
-from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.tasks import Call
 from django_pgqueue.testing.selection import AnyTask, task_of
 
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
-
-NO_ROW = 0  # the id of such a job
 
 
 class JobBlock:
@@ -93,44 +80,13 @@ def as_job(
 
     @contextlib.contextmanager
     def block() -> Iterator[CurrentJob]:
-        job = make_job(None if task is None else task_of(task), attempt=attempt, metadata=metadata)
+        job = make_job(None if task is None else task_of(task), attempt=attempt, run_at=time.time(), metadata=metadata)
         current = CurrentJob(job)
         current.is_kill_requested = is_kill_requested
         with entered(current):
             yield current
 
     return JobBlock(block)
-
-
-def make_job(
-    task: TaskDefinition | None, *, attempt: int, metadata: Mapping[str, Any] | None = None, **changes: Any
-) -> ClaimedJob:
-    """Return a job of a task, or of none, that no table has."""
-    if isinstance(attempt, bool) or not isinstance(attempt, int) or attempt < 1:
-        raise ValueError(f"attempt is a whole number of 1 or more, not {attempt!r}.")
-    options = task.options if task else Options()
-    given = dict(options.metadata if metadata is None else metadata)
-    values: dict[str, Any] = {
-        "rank": -options.priority,
-        "run_at": time.time(),
-        "id": NO_ROW,
-        "task": task.name if task else "",
-        "args": "[]",
-        "kwargs": "{}",
-        "attempt": attempt,
-        "max_attempts": max(options.attempts_allowed, attempt),
-        "timeout_seconds": 0,
-        "lost": 0,
-        "flags": 0,
-        "is_old": False,
-        "concurrency_key": None,
-        "rest": json.dumps({"metadata": given}) if given else None,
-        "enqueued_at": None,
-        "queue": options.queue,
-        "lease_token": 0,
-        "claimed_at": time.monotonic(),
-    }
-    return ClaimedJob(**values | changes)
 
 
 def run_job(
@@ -166,23 +122,6 @@ def run_job(
         )
     task = call.task
     given = encode_arguments(task, call.args, call.kwargs)
-    job = make_job(task, attempt=attempt, metadata=metadata, **given)
-    current = CurrentJob(job)
-    result: R = contextvars.copy_context().run(_arun if task.is_async else _run, task, job, current)
+    job = make_job(task, attempt=attempt, run_at=time.time(), metadata=metadata, **given)
+    result: R = call_here(task, job, CurrentJob(job))
     return result
-
-
-def _run(task: TaskDefinition, job: ClaimedJob, current: CurrentJob) -> Any:
-    enter(current)
-    block = transaction.atomic(using=conf.database) if task.atomic else contextlib.nullcontext()
-    with block:
-        return call_function(task, job, current, ThreadInterrupts(), task.adapter.begin(job) if task.adapter else None)
-
-
-def _arun(task: TaskDefinition, job: ClaimedJob, current: CurrentJob) -> Any:
-    async def run() -> Any:
-        enter(current)
-        interrupts = LaneInterrupts(asyncio.get_running_loop())
-        return await acall_function(task, job, current, interrupts, task.adapter.begin(job) if task.adapter else None)
-
-    return async_to_sync(run)()

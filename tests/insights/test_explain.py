@@ -92,6 +92,7 @@ def test_dead_job_says_why_it_died_and_what_to_do(reason, words):
     DeadJob.objects.filter(pk=job_id).update(reason=reason, errors=errors, attempts=3)
     assert words in told(job_id)
     assert told(job_id).endswith(f"manage.py pgqueue_jobs retry {job_id}")
+    assert (f"pgqueue_jobs try {job_id}" in told(job_id)) is (reason in {"exhausted", "discarded"})
     holder = app.noop.using(unique_key="k").enqueue().id
     assert f"The live job {holder} has its unique key 'k'" in told(job_id)
 

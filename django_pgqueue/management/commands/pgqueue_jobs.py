@@ -1,4 +1,5 @@
 import json
+import pdb  # noqa: T100 - for --pdb
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from django.utils.translation import override
 from django_pgqueue.cli import arguments
 from django_pgqueue.cli.actions import ProgressLine, SelectedJobs, filter_from, typed
 from django_pgqueue.cli.arguments import check_database
+from django_pgqueue.cli.trial import trial_of
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.explain import explanation_of, find, text_of
 from django_pgqueue.insights.formatting import Row, confirms, plain, rows_of, table, user
@@ -37,6 +39,7 @@ class Command(BaseCommand):
             ("enqueue", "enqueue a job and print its id; for cron and CI", arguments.add_enqueue, self._enqueue),
             ("list", "list jobs, the oldest first", arguments.add_list, self._list),
             ("show", "show one job: where it is, and why", arguments.add_show, self._show),
+            ("try", "run one job here and roll back its writes", arguments.add_try, self._try),
         ):
             sub = actions.add_parser(name, help=words, description=words)
             arguments.tell_our_words(sub)
@@ -87,6 +90,16 @@ class Command(BaseCommand):
         else:
             self.stdout.write("\n".join(map(plain, text_of(story))))
 
+    def _try(self, options: dict[str, Any]) -> None:
+        debugger = debug if options["pdb"] else None
+        trial = trial_of(options["id"], options["database"], debugger)
+        if options["json"]:
+            self._print_json(trial.as_json())
+        else:
+            self.stdout.write("\n".join(map(plain, trial.lines())))
+        if trial.error:
+            raise CommandError(f"The task has raised {trial.error}.")
+
     @override("en")
     def _act(self, options: dict[str, Any]) -> None:
         options["by"] = options["by"] or user()
@@ -134,6 +147,10 @@ class Command(BaseCommand):
 
     def _print_json(self, value: Any) -> None:
         self.stdout.write(json.dumps(value, cls=DjangoJSONEncoder, ensure_ascii=False, indent=2))
+
+
+def debug(error: BaseException) -> None:
+    pdb.post_mortem(error.__traceback__)
 
 
 def listed(options: Mapping[str, Any]) -> tuple[list[Row], int | None]:
