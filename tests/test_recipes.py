@@ -59,7 +59,6 @@ class Rows:
 def test_each_recipe_is_run_below():
     assert {*RECIPES} == {
         "Payment provider",
-        "E-mail",
         "E-mail backend",
         "Webhook receiver",
         "Webhook sender",
@@ -67,7 +66,6 @@ def test_each_recipe_is_run_below():
         "Fan out, then join",
         "One after the other",
         "Long import that resumes",
-        "Rate-limited API",
     }
 
 
@@ -99,13 +97,6 @@ class TestPaymentProvider:
         provider.charge.return_value = reply(200)
         run_jobs()
         assert {call.kwargs["idempotency_key"] for call in provider.charge.call_args_list} == {f"shop-live-{handle.id}"}
-
-
-def test_receipt_is_sent_once(run):
-    module = run(RECIPES["E-mail"], Order=Rows(receipt_sent_at=None, email="ada@example.com"))
-    module.send_receipt.enqueue_many([(17,), (17,)])
-    run_jobs()
-    assert [message.extra_headers for message in mail.outbox] == [{"Message-ID": "<receipt-17@shop.example>"}]
 
 
 class TestEmailBackend:
@@ -198,13 +189,6 @@ def test_import_goes_on_where_the_attempt_before_has_ended(run):
     run_jobs(until=dt.timedelta(minutes=1), errors="collect")
     assert saved == [*range(1200)]
     assert SucceededJob.objects.get().progress["done"] == 1200
-
-
-def test_rate_limited_call_is_tried_again_when_the_reply_says_so(run):
-    client = mock.Mock(**{"get.return_value": reply(429, **{"Retry-After": "90"})})
-    run(RECIPES["Rate-limited API"], client=client).fetch.enqueue("/a")
-    [attempt] = run_jobs()
-    assert attempt.delay_seconds == 90
 
 
 def test_pieces_on_idempotency_run(run):

@@ -37,7 +37,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 PREPARATION = "Before you begin"
-HORIZON, TABLE = "Who keeps dead rows from being removed?", "Is the table bloated?"
+HORIZON, TABLE = "old_snapshots", "table_size"
 OF_THE_SERVER = {HORIZON, TABLE, "indexes", "partitions"}
 """What these answer differs from server to server and from day to day."""
 
@@ -144,7 +144,7 @@ def test_role_of_the_page_may_ask_everything_and_change_nothing(shop, sql):
 
 
 def test_oldest_job_stands_for_its_queue_as_do_paused_ones(shop, ask):
-    by_queue = {row["queue"]: row for row in ask("Which queue falls behind?")}
+    by_queue = {row["queue"]: row for row in ask("oldest_jobs")}
     assert by_queue["emials"]["oldest"].startswith("03:00:")
     assert by_queue["imports"]["oldest"].startswith("00:20:"), "its turn is of yesterday"
     assert [row["is_paused"] for row in by_queue.values()] == ["f", "t", "f"]
@@ -176,7 +176,7 @@ def test_task_that_is_new_and_fails_is_a_spike(transactional_db, ask, sql):
 
 
 def test_job_of_a_worker_that_is_gone_has_a_lease_in_the_past(shop, ask):
-    [lost] = [row for row in ask("What runs for long, and where?") if row["host"] == ""]
+    [lost] = [row for row in ask("running_jobs") if row["host"] == ""]
     assert lost["id"] == "81240004"
     assert lost["lease_left"].startswith("-")
 
