@@ -71,22 +71,22 @@ MOST: dict[str, dict[str, int]] = {
         "pet name": 1,
     },
     "texts": {
-        "what as a noun": 7,
+        "what as a noun": 6,
         "whatever": 1,
     },
     "docstrings": {
-        "archaic word": 27,
-        "for ever": 8,
+        "archaic word": 21,
+        "for ever": 6,
         "mend": 3,
-        "beside": 29,
-        "is to be": 17,
-        "as by": 5,
-        "inverted conditional": 4,
-        "what as a noun": 197,
-        "whatever": 46,
-        "those who": 6,
-        "tell": 63,
-        "stand": 59,
+        "beside": 21,
+        "is to be": 13,
+        "as by": 3,
+        "inverted conditional": 2,
+        "what as a noun": 155,
+        "whatever": 37,
+        "those who": 4,
+        "tell": 49,
+        "stand": 47,
     },
 }
 """Maximum number of places, by kind of text and pattern; 0 if a pattern is left out."""
@@ -142,7 +142,10 @@ def _texts(path: Path) -> Iterator[tuple[str, int, str]]:
         documented = {id(node.value) for block in ast.walk(tree) for node in _body(block) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-                yield "docstrings" if id(node) in documented else "texts", node.lineno, node.value
+                if id(node) in documented:
+                    yield "docstrings", node.lineno, re.sub(r"``[^`\n]+``", "````", node.value)
+                else:
+                    yield "texts", node.lineno, node.value
 
 
 def _body(block: ast.AST) -> list[ast.AST]:

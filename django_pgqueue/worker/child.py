@@ -23,7 +23,7 @@ from django_pgqueue.worker.shared_state import SharedState
 logger = logging.getLogger("django_pgqueue.worker")
 
 LINGER_SECONDS = 3.0
-"""Timeout of the wait of a process whose jobs are all written down for what they have left behind in it."""
+"""Timeout, after all outcomes are written, of the wait for threads and processes that jobs have left behind."""
 
 SWITCH_SECONDS = 0.0005
 """Maximum wait of a thread that wakes, as the consumer's, for one that computes: a tenth of Python's default."""
@@ -75,7 +75,7 @@ def main(
 def end_soon() -> None:
     """End the process although threads or processes that jobs have left behind go on, for which Python would wait.
 
-    Where none is left there may still be work at exit, as of an exporter that sends its last traces; it takes its time.
+    Without such threads there may still be work at exit: an exporter that sends its last traces takes its time.
     """
     time.sleep(LINGER_SECONDS)
     main = threading.main_thread()

@@ -65,8 +65,8 @@ def tidy(slot_caches: Iterable[BaseCache] = ()) -> None:
 def disown() -> None:
     """Let go of this thread's connections without a word to their servers, in a copy of this process made by fork.
 
-    The sockets are the original's too: whatever the copy said, even goodbye, would be said in the original's name. Code
-    that goes on in the copy gets connections of its own; what is inside a transaction gets an error.
+    The sockets are shared with the original process: all messages of the copy, even a close, would count as messages of
+    the original. Code that goes on in the copy gets connections of its own; code in a transaction gets an error.
     """
     for connection in _opened.connections:
         _inherited.append(connection.connection)
@@ -95,7 +95,7 @@ def is_tidy(connection: BaseDatabaseWrapper) -> bool:
 
 
 def check_connections() -> None:
-    """Close connections that have died while this thread was idle; the next job opens them anew."""
+    """Close connections that have died while this thread was idle; the next job opens new ones."""
     _for_each_open(_discard_if_useless)
 
 
@@ -151,7 +151,7 @@ def _discard_if_useless(connection: BaseDatabaseWrapper) -> None:
 
 
 def _discard(connection: BaseDatabaseWrapper) -> None:
-    """Close what is beneath and forget the wrapper, whatever state it claims to be in."""
+    """Close the driver's connection and forget the wrapper, in any state."""
     beneath, pool = connection.connection, getattr(connection, "pool", None)
     _forget(connection)
     beneath.close()

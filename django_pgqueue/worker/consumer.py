@@ -39,7 +39,7 @@ from django_pgqueue.worker.user_code import UserThread
 logger = logging.getLogger("django_pgqueue.worker")
 
 RECEIVERS_SECONDS = 3.0
-"""Timeout of the wait, at the end of the process, for receivers that are told of dead jobs."""
+"""Timeout of the wait, at the end of the process, for receivers of ``job_died``."""
 
 
 class RoundTrip(NamedTuple):
@@ -52,7 +52,7 @@ class RoundTrip(NamedTuple):
 
 
 class Consumer:
-    """Keeps the slots of one child busy until it is told to stop."""
+    """Keeps the slots of one child busy until a request to stop."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Consumer:
         return max(min(due) - now, 0.0)
 
     def _due_at(self) -> float:
-        """Return when there will be a reason for a round trip beside outcomes, monotonic."""
+        """Return when there will be a reason for a round trip other than outcomes, monotonic."""
         due = min(self._admissions.wait_until(), self._limits.due_at(), self._updates.wait_until())
         if self._can_claim():
             due = min(due, self._claim_at())
@@ -155,7 +155,7 @@ class Consumer:
     # One cycle
 
     def _cycle(self) -> None:
-        """Write outcomes and claim jobs; on trouble with the database keep what is unwritten for the next cycle."""
+        """Write outcomes and claim jobs; after a database error keep the unwritten outcomes for the next cycle."""
         begun = time.monotonic()
         if self._shared.has_lease_lapsed():
             self._prefetch.withdraw()
@@ -287,9 +287,9 @@ class Consumer:
             self._register(claim.queue)
 
     def _request_admissions(self, batch: dict[int, Outcome]) -> None:
-        """Note the concurrency keys of what is about to be written: the same transaction admits their next jobs.
+        """Note the concurrency keys of the outcomes in a batch: the same transaction admits their next jobs.
 
-        Such a job stands in its queue where the last one stood, or behind it. Claims begin there.
+        The next job of a key has the place of the last one in its queue, or one behind it. Claims begin there.
         """
         limited = [outcome.job for outcome in batch.values() if outcome.job.concurrency_key is not None]
         if limited:

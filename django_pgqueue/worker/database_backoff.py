@@ -15,7 +15,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 
 class DatabaseBackoff:
-    """Told to the supervisor through the shared state, which probes of health read."""
+    """Number of failures in a row, which health probes read from the shared state, and the waits after them."""
 
     def __init__(self, shared: SharedState) -> None:
         self.most = CAPACITY  # outcomes in one transaction; halved when they were too much

@@ -85,7 +85,7 @@ class HealthStatus:
 
 
 def evaluate(facts: HealthFacts) -> HealthStatus:
-    """Say what is wrong. What is not alive is not ready either."""
+    """Return the problems. A command that is not alive is not ready either."""
     dead = tuple(_dead(facts))
     return HealthStatus(dead, dead + tuple(_unready(facts)))
 
@@ -131,7 +131,7 @@ def _idle_processes(facts: HealthFacts) -> Iterator[str]:
 
 
 class HealthMonitor:
-    """Looks at one command once a second, and tells its probes; ``loops`` are those whose work no other thread does."""
+    """Evaluates one command once a second, for its probes; ``loops`` are those whose work no other thread does."""
 
     def __init__(
         self,

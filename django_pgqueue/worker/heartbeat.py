@@ -21,7 +21,7 @@ from django_pgqueue.worker.shared_state import now
 logger = logging.getLogger("django_pgqueue.worker")
 
 BEAT_SECONDS = 4.0
-"""Maximum interval between heartbeats of a command that has a session, however long its lease is."""
+"""Maximum interval between heartbeats of a command that has a session, even with a long lease."""
 
 SILENT_SECONDS = 5.0  # minimum time without a heartbeat of a command that counts as silent
 
@@ -48,7 +48,7 @@ class Liveness:
         self._changed()
 
     def forgo(self) -> None:
-        """Have none, and want none: behind a pooler there is nothing for others to look for."""
+        """Go without a session: behind a pooler others could not see it."""
         self.pid, self._was_there = 0, False
         self._changed()
 
@@ -155,8 +155,8 @@ class Heartbeat:
     def _compare_books(self, processes: dict[int, WorkerProcess]) -> None:
         """Pass kill requests on; release rows unknown to their process though its consumer finished a cycle since.
 
-        It never got the answer to that claim. A consumer that has not finished one may still be writing down what it
-        claimed.
+        The process never got the answer to that claim. A consumer that has not finished a cycle may still be recording
+        its claim.
         """
         cycles = {worker_id: process.shared.cycles() for worker_id, process in processes.items()}
         leases = heartbeat.worker_leases(self.database, list(processes))
@@ -177,10 +177,10 @@ class Heartbeat:
         self._strangers = {lease.run_id: since[lease.worker_id] for lease in strangers}
 
     def _free_of_stuck(self, processes: dict[int, WorkerProcess], leases: Sequence[Lease]) -> None:
-        """Give back what processes have fetched and not begun whose consumers stand still.
+        """Give back the jobs that stuck processes, whose consumers finish no cycle, have fetched and not begun.
 
-        Their right to begin jobs has ended, so one that goes on gives up what it believes to hold. But a slot may have
-        asked for that right just before: what may start only once is left with its process.
+        Their right to begin jobs has ended, so a consumer that goes on gives up the jobs that it holds. But a slot may
+        have checked that right just before: jobs that may start only once stay with their process.
         """
         stuck = {worker_id for worker_id, process in processes.items() if self._pool.is_stuck(process)}
         for worker_id in stuck:

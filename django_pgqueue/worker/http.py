@@ -115,7 +115,7 @@ class Server(ThreadingHTTPServer):
             self._begun.pop(request, None)
 
     def service_actions(self) -> None:
-        """Hang up on those who take too long; called twice a second."""
+        """Close connections of clients that take too long; called twice a second."""
         super().service_actions()
         for request, begun in list(self._begun.items()):
             if time.monotonic() - begun > LONGEST_SECONDS:

@@ -34,7 +34,7 @@ Held = tuple[int, ClaimedJob]  # the cell, and the job in it
 BLOCKED_SECONDS = 0.1  # between tries at an outcome whose row another session has locked
 
 SUSPECT_PATIENCE_SECONDS = 10.0
-"""Maximum wait of a suspect for the jobs that run already to end; then it starts beside them."""
+"""Maximum wait of a suspect for the running jobs to end; then it starts while they run."""
 
 ALONE_SECONDS = 60.0
 """Maximum time a suspect runs alone; then the child takes other jobs again: a long job must not stop a queue."""
@@ -42,12 +42,12 @@ ALONE_SECONDS = 60.0
 CAREFUL_SECONDS = 60.0
 """Time in which a process claims one job at a time, if the one before it crashed with jobs that had not begun.
 
-Should it end before it has begun the one job that it has claimed, while none runs, then that job is the cause: whatever
-stands in its row is what no code expects. It pays for that as if it had run.
+If it crashes before it has begun the one job that it has claimed, while none runs, then that job is the cause: its row
+has values that no code expects. The loss counts as if it had run.
 """
 
 APART_SECONDS = 1.0
-"""Minimum run of the last job before such a process claims another beside it: most jobs that crash do so sooner."""
+"""Minimum run time of the last job before such a process claims another one: most jobs that crash do so sooner."""
 
 
 class InFlight:
@@ -77,7 +77,7 @@ class InFlight:
         return self.held() - len(self.unwritten) - len(self._blocked)
 
     def batch(self, most: int) -> dict[int, Outcome]:
-        """Return what to write now, each job once: an old run of a job may end beside the new one."""
+        """Return the outcomes to write now, one for each job: an old run of a job may end together with the new one."""
         if time.monotonic() >= self.blocked_until:
             self.unwritten |= self._blocked
             self._blocked, self.blocked_until = {}, math.inf
@@ -86,7 +86,7 @@ class InFlight:
         return batch if len(cells) == len(batch) else {cell: batch[cell] for cell in cells.values()}
 
     def resolve(self, batch: dict[int, Outcome], *, locked: Collection[int]) -> Collection[Outcome]:
-        """Forget and return what is written, or can never be; put aside the jobs whose ids are ``locked``."""
+        """Forget and return outcomes that were written or never can be; put aside the jobs whose ids are ``locked``."""
         for cell in batch:
             del self.unwritten[cell]
         if locked:
@@ -147,7 +147,7 @@ class Isolation:
         return len(self._waiting)
 
     def next(self, *, others: int) -> Held | None:
-        """Return the suspect to start now, if any; ``others``: jobs the child holds beside those that wait here."""
+        """Return the suspect to start now, if any; ``others``: number of other jobs that the child holds."""
         if not self._waiting or (others and time.monotonic() < self.until):
             return None
         cell, job = self._waiting.popleft()

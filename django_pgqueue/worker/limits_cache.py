@@ -33,7 +33,7 @@ class ExhaustedQueue(NamedTuple):
 
 
 class LimitsCache:
-    """Those of one consumer; not safe for two threads at once, except for ``tell``."""
+    """Pauses and limits for one consumer; not safe for two threads at once, except for ``tell``."""
 
     def __init__(self) -> None:
         self._limits: dict[str, QueueLimits] = {}
@@ -50,7 +50,7 @@ class LimitsCache:
         return 0.0 if self._is_told else self._pause_ends_at
 
     def look(self, database: QueueConnection) -> PendingLimits | None:
-        """Ask for the limits along with other statements, if what is known is not new; the answer is to be heeded."""
+        """Ask for the limits along with other statements, if the cache is old; ``heed`` must get the answer."""
         if time.monotonic() < min(self.due_at(), self.look_at):
             return None
         self._is_told = False  # before the answer: what is told from here on may not be in it

@@ -1,4 +1,4 @@
-"""LISTEN for announcements of work and wake the children. Polling stays the fallback, whatever happens here."""
+"""LISTEN for announcements of work and wake the children. Polling stays the fallback for all failures here."""
 
 import logging
 import os
@@ -46,7 +46,7 @@ class Listener:
     """One connection that listens, by the alias LISTEN_DATABASE.
 
     Args:
-        session: is told when this connection begins and ends.
+        session: notified when this connection begins and ends.
         notified: called with the set of payloads, as ``db.notify`` describes them, of each batch of notifications,
             and with None after each (re)connect, when anything may have been missed.
     """
@@ -118,7 +118,7 @@ def try_out(listens: str, notifies: str) -> str | None:
 
     Raises:
         django.db.Error: a database cannot be reached.
-        psycopg.Error: likewise, once it was.
+        psycopg.Error: the connection to a database was lost.
     """
     database = QueueConnection(listens, "doctor")
     try:

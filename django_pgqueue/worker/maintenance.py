@@ -70,7 +70,7 @@ class MaintenanceRunner:
     """Everything that any worker may do at any time, and what only this one can: settle and replace its children.
 
     Args:
-        wake: called with the payloads of what is announced, for the own children.
+        wake: called with payloads of notifications, for the own children.
         drained: called when the plan is to drain and nothing is left to do; None otherwise.
     """
 
@@ -102,7 +102,7 @@ class MaintenanceRunner:
         self.services = self._make_services()
 
     def _make_services(self) -> Services:
-        """Return the services in their order: those that depend on what is pending come after ``read_pending``."""
+        """Return the services in their order: those that depend on pending work come after ``read_pending``."""
         spaced = partial(Service, share=LOOK_SHARE)  # their looks are slow while another session holds an old snapshot
         keys = self._unique_keys
         return Services(
@@ -140,10 +140,10 @@ class MaintenanceRunner:
         )
 
     def pass_once(self) -> float:
-        """Do what is due; return the seconds until the next pass.
+        """Run the services that are due; return the seconds until the next pass.
 
-        After a failure, absences count anew: this thread may meet another server, where no session is visible yet,
-        before the heartbeat knows of it.
+        A failure resets the absences of other commands: this thread may reach another server, where no session is
+        visible yet, before the heartbeat does.
         """
         try:
             return self.services.pass_once()
@@ -159,10 +159,10 @@ class MaintenanceRunner:
             self.services.reschedule("sweep_concurrency", 0.0)
 
     def finish(self) -> None:
-        """Settle what is left, for some seconds at most, and add the last counts.
+        """Settle the jobs of ended processes, for some seconds at most, and add the last counts.
 
         Raises:
-            django.db.Error: the database is away, and what is not settled is left to its leases.
+            django.db.Error: the database is away; unsettled jobs are left to their leases.
         """
         until = time.monotonic() + FINISH_SECONDS
         while (pause := self.settle_ended()) is not None and time.monotonic() < until:
@@ -195,11 +195,11 @@ class MaintenanceRunner:
         return UNSETTLED_SECONDS if is_soon else SOON_SECONDS
 
     def _settle(self, process: WorkerProcess) -> bool:
-        """Settle what is there of one; return whether nothing is left, nor can come, that needs its shared state.
+        """Settle the jobs of a process that has ended; return whether no other job can need its shared state.
 
-        The server may still be at a claim that a process sent which ended then, killed, or by a job that has called
-        ``os._exit(0)``: it is committed all the same. But a session that outlives every statement is held by another
-        process, a copy that a job has made by fork.
+        The server may still run a claim of a process that was killed, or that a job has ended by ``os._exit(0)``: the
+        claim will be committed. But a session that outlives every statement is held by another process, a copy that a
+        job has made by fork.
         """
         may_come = (
             not process.shared.has_ended_cycles()

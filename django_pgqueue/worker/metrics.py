@@ -57,7 +57,7 @@ class CommandCounters:
             _add_to(mine, more)
 
     def _kind(self, queue: str, task: str) -> Kind:
-        """Return the names of a sum, the same for ever: one that changes its name goes down."""
+        """Return the names of a sum, which never change: else a counter would decrease."""
         kind = (queue, task)
         if kind not in self._named:
             if len(self._named) >= self._most:

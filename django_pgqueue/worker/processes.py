@@ -47,7 +47,7 @@ STUCK_PART = 0.8
 """Maximum part of the time after which probes take a command for dead that a process of it may go without a cycle."""
 
 LOOK_SECONDS = 2.0
-"""Maximum time that counts from one look at a process to the next: what is longer, this process was frozen too."""
+"""Maximum time that counts from one look at a process to the next: in a longer one this process was frozen too."""
 
 UNGUARDED = os.EX_CONFIG
 """Exit code of a process that was to run the command again: its main module does so whenever it is imported."""
@@ -169,7 +169,7 @@ class WorkerProcess:
         return self.exit_code == UNGUARDED and not self.is_at_work and not has_claimed
 
     def excess(self) -> str | None:
-        """Say what it has used up; None where it is within its limits, or a new process would be no better.
+        """Return the limit that it has reached; None within its limits, or if a new process would be no better.
 
         Memory does not count before the first job and in the first 10 seconds: a limit below what the code alone takes
         must not keep the supervisor busy with replacing.
@@ -195,7 +195,7 @@ class WorkerProcess:
         return {run_id for run_id, since in self._pressed.items() if at - since >= PATIENCE_SECONDS}
 
     def stop_claiming(self, *, is_stuck: bool = False) -> bool:
-        """Let it finish what it runs beside jobs that do not stop; return whether that was not known before.
+        """Let it finish its other jobs while some do not stop; return whether that is new.
 
         ``is_stuck``: its consumer has not finished a cycle for long, and may begin nothing for that reason.
         """
@@ -212,7 +212,7 @@ class WorkerProcess:
         return self._given_up_at is not None and time.monotonic() - self._given_up_at >= patience
 
     def leave(self) -> None:
-        """Let it finish what it runs and take no more; to be repeated until it has ended."""
+        """Let it finish its jobs and take no more; repeat the call until it has ended."""
         self.is_leaving = True
         self.order("stop")
 
@@ -229,8 +229,8 @@ class WorkerProcess:
         """End it now, on purpose.
 
         Args:
-            is_crash: what it was running is to pay for that as if it had crashed; else it goes back. That stands though
-                it is ended once more before it is gone.
+            is_crash: its running jobs are treated as if it had crashed; else they go back. Once set, it also holds for
+                further calls.
         """
         self._is_crash |= is_crash
         self.was_stopped = not self._is_crash
@@ -311,11 +311,11 @@ class ProcessPool:
         self._parting.remove(process)
 
     def recycle(self) -> bool:
-        """Replace processes that have used up what they may, one at a time; return whether a place is to be filled.
+        """Replace processes that have reached a limit, one at a time; return whether a place must be filled.
 
-        The new process is started first, and when it is at work the old one is told to leave: there is no pause. Jobs
-        of an old one that do not end are left alone; but there are never more old ones than places, so there are no
-        more than twice as many processes as planned.
+        The new process is started first, and when it is at work the old one gets the order to leave: there is no pause.
+        Jobs of an old one that do not end are left alone; but there are never more old ones than places, so there are
+        no more than twice as many processes as planned.
         """
         for process in [process for process in self.living if process.is_leaving]:
             process.leave()
@@ -351,7 +351,7 @@ class ProcessPool:
         looks just the same from outside: what ends a process sooner, for another reason, costs no attempt.
 
         Returns:
-            Whether one goes on that stood still for a lease.
+            Whether a process goes on that was stuck for a lease.
         """
         goes_on_again, patience = False, max(STUCK_PART * stuck_seconds(), 2.0 * self.lease_seconds)
         for process in list(self.living):
@@ -426,7 +426,9 @@ class ProcessPool:
         is_crowded = leaving >= self.plan.processes
         if is_crowded and not self._is_crowded_told:
             logger.warning(
-                "Process %d is not recycled before one of %d has ended that still run what they had", worn.pid, leaving
+                "Process %d is not recycled before one of %d has ended that still run their last jobs",
+                worn.pid,
+                leaving,
             )
         self._is_crowded_told = is_crowded
         return is_crowded
@@ -477,7 +479,7 @@ def ending(exit_code: int | None) -> str:
 
 
 def can_read_memory() -> bool:
-    """Whether this system tells the memory of another process: Linux does."""
+    """Whether the memory of another process can be read: on Linux it can."""
     return resident_bytes(os.getpid()) > 0
 
 

@@ -1,7 +1,7 @@
 """Progress and metadata of running jobs, on the way from their slots to the consumer, which writes their rows.
 
-A job may tell as often as it likes: only the latest counts, and it is written once a second. What is unwritten when
-the run ends goes before its outcome, in the same transaction.
+A job may report as often as it likes: only the latest report counts, and it is written once a second. An unwritten
+report at the end of the run is written before its outcome, in the same transaction.
 """
 
 import functools
@@ -43,7 +43,7 @@ class SentUpdates:
 
 
 class PendingUpdates:
-    """The news that are not written yet. ``tell`` may be called from any thread, all else is the consumer's."""
+    """Reports that are not written yet. ``tell`` may be called from any thread, all else by the consumer only."""
 
     def __init__(self, ring: Callable[[], None], shared: SharedState) -> None:
         self._ring = ring  # wakes the consumer
@@ -78,7 +78,7 @@ class PendingUpdates:
         return SentUpdates(self._sent, last, context.send_updates(database, self._sent)) if self._sent else None
 
     def took(self, sent: SentUpdates | None) -> None:
-        """Learn from the answer. What is locked is tried again; a run whose job is not held any more is forgotten."""
+        """Process the answer. Reports on locked rows are sent again; runs of jobs that are not held are forgotten."""
         if sent is None:
             return
         now = time.monotonic()
@@ -91,6 +91,6 @@ class PendingUpdates:
                 run.tell = None
 
     def forget(self) -> None:
-        """Give up what was sent last. What has been told since then is still to be written."""
+        """Give up the reports that were sent last. Later ones are still written."""
         for run in self._sent:
             self._pending.pop(run.run_id, None)

@@ -3,13 +3,13 @@
 The claim index keeps an entry for each row that was claimed until no snapshot can see the queued version any more, and
 VACUUM removes it. While a session holds an old snapshot, as a long report or a backup does, these entries pile up at
 the head of the queue, and each claim from the head walks over all of them. So most claims begin after the last job that
-was taken. What comes in below, as a higher priority, a late commit or a scheduled retry, is found by a full scan: after
+was taken. Jobs that come in below it (a higher priority, a late commit, a retry) are found by a full scan: after
 ten times as long as the last one took, or three times if it was announced, and after a second at most.
 
-A queue whose claim fails, as for a damaged row, is set back: it waits for a time of its own, and the next claim has its
-transaction to itself. If it was a full scan that failed, the claims in between go on. The look for queues that have
-work is treated likewise: while it fails, queues whose work is announced are claimed from. A connection that ends while
-a queue is claimed from sets that queue back when it has happened twice in a row: once may be chance.
+A queue whose claim fails, perhaps for a damaged row, is set back: it waits for a time of its own, and the next claim
+has its transaction to itself. If it was a full scan that failed, the claims in between go on. The look for queues that
+have work is treated in the same way: while it fails, queues whose work is announced are claimed from. A connection that
+ends while a queue is claimed from sets that queue back when it has happened twice in a row: once may be chance.
 """
 
 import logging
@@ -150,7 +150,7 @@ class QueueCursors:
         """Send a claim to the first queue that may have work; None if there is none.
 
         Args:
-            most_limited: limit for a queue that is limited: none is to be fetched ahead there, where it would keep
+            most_limited: limit for a queue that is limited: no jobs are fetched ahead there, where they would keep
                 others out.
             apart: nothing else is in the transaction, so that a queue that was set back may be tried again.
         """
@@ -240,8 +240,8 @@ class QueueCursors:
     def advance(self, claimed: Claim, jobs: list[ClaimedJob], seconds: float) -> None:
         """Learn from the answer to a claim; a queue that gave less than it was asked for has nothing more for now.
 
-        It may have had rows that others were just editing, so it needs a full scan. ``seconds`` include whatever was
-        sent along with the claim.
+        It may have had rows that others were just editing, so it needs a full scan. ``seconds`` include the
+        statements that were sent along with the claim.
         """
         self._ready.pop(claimed.queue, None)
         if self._suspected == claimed.queue:

@@ -24,14 +24,14 @@ GONE_SECONDS = 2.0
 """Minimum time for which a command must be silent and without a session to count as gone."""
 
 GAP_SECONDS = 2.0
-"""Maximum time that counts from one look to the next: in a longer one the server may have stood still for all."""
+"""Maximum time that counts from one look to the next: in a longer one the server may have been frozen."""
 
 
 class SilenceTimer:
     """For how long worker processes have been seen in one state at every look: silent, their lease passed, or locked.
 
-    One look proves nothing: the clock of the database may have been put forward, or its server may have stood still for
-    all, and a process that lives says so with its next heartbeat.
+    One look proves nothing: the clock of the database may have been put forward, or its server may have been frozen,
+    and a living process sends another heartbeat.
     """
 
     def __init__(self) -> None:
@@ -79,11 +79,11 @@ class Reaper:
         forget_workers(self._database)
 
     def forget_absences(self) -> None:
-        """Count anew for how long others have been absent: this may be another server, where no session is visible."""
+        """Reset how long others have been absent: this may be another server, where no session is visible."""
         self._absent.forget(self._absent.known())
 
     def reap_lost(self) -> float | None:
-        """Settle what has no lease; after an outage the living first get time to say so. 0: there may be more."""
+        """Settle jobs without a lease, once living workers have had time for a heartbeat. 0: there may be more."""
         if not self._monitor.is_reliable():
             return None
         lapsed = lapsed_workers(self._database, session_seconds=BEAT_SECONDS)  # -> seconds between its heartbeats
@@ -96,10 +96,10 @@ class Reaper:
         return self._reap(reap_lost, self._judged(silent, self._locked_of_lapsed))
 
     def reap_gone(self, *, has_running: bool) -> float | None:
-        """Settle what commands were running that are gone; return 0 where there may be more.
+        """Settle the jobs of commands that are gone; return 0 if there may be more.
 
-        To wait for their leases would only lose time: one that lives has told its children by then to start nothing.
-        After an outage all get time to connect.
+        Waiting for their leases would only lose time: by then a living command has ordered its children to start
+        nothing. After an outage all get time to connect.
         """
         if not has_running or not self._monitor.has_stood(RECONNECTED_SECONDS):
             self.forget_absences()

@@ -1,6 +1,6 @@
 """Restart a worker command when its code has changed; for development.
 
-As with Django's runserver, the worker watches the files, since it knows what it is made of, and ends with exit code 3
+As with Django's runserver, the worker watches the files, since it knows its modules, and ends with exit code 3
 when one has changed; the reloader, its parent, starts it again. The worker has a session of its own, so that Ctrl-C in
 a terminal reaches it once: from the reloader.
 """
@@ -40,7 +40,7 @@ PATIENCE_SECONDS = 3.0
 
 
 class Sources(StatReloader):
-    """Files that this process is made of: its modules, and whatever it may import or read later.
+    """Files that this process is made of: its modules, and files that it may import or read later.
 
     That is every Python file in packages of the project, and what receivers of Django's ``autoreload_started`` add:
     templates, translations, the project's own.
@@ -86,7 +86,7 @@ def project_packages(*, with_new: bool = False) -> set[Path]:
     """Return the folders of all imported packages under development: those that were not installed.
 
     Args:
-        with_new: and of those beside them, which may be apps that are newer than this process.
+        with_new: also of their sibling folders, which may be apps that are newer than this process.
     """
     roots = [module for name, module in sys.modules.items() if "." not in name and isinstance(module, ModuleType)]
     folders = {Path(folder) for module in roots for folder in vars(module).get("__path__") or ()}

@@ -47,7 +47,7 @@ class SharedState:
         self._started[cell] = RUNNING
 
     def limit(self, cell: int, run_id: int, until: float) -> None:
-        """Note that the job of this cell, which is being called, is to be over at an instant, monotonic.
+        """Note the instant, monotonic, at which the job of this cell, which is being called, must be over.
 
         Under its run_id: the next job in this cell need not take it back.
         """
@@ -94,7 +94,7 @@ class SharedState:
         return self.running() & {run_id for run_id, until in limits if until < at}
 
     def count_cycle(self) -> None:
-        """Note that a cycle of the consumer is over: what was claimed in it is written down."""
+        """Note that a cycle of the consumer is over: its claims are recorded."""
         self._counts[0] += 1
 
     def cycles(self) -> int:
@@ -127,8 +127,8 @@ class SharedState:
     def renew_lease(self, until: float) -> None:
         """Extend after a heartbeat; if the lease had lapsed meanwhile, the child first has to ``accept_lapse()``.
 
-        Others may have run by now what it had fetched before, and nothing of that may be started. The sign says so: it
-        costs those who ask before each job nothing.
+        Other workers may have run the jobs that it had fetched before, so none of them may be started. The sign of the
+        deadline says so, which costs the check before each job nothing.
         """
         self._deadline[0] = until if self.is_lease_valid() else -until
 
@@ -138,15 +138,15 @@ class SharedState:
         self._deadline[0] = min(deadline, until) if deadline > 0 else max(deadline, -until)
 
     def has_lease_lapsed(self) -> bool:
-        """Whether the lease stands again after it had lapsed, and the child has not accepted that."""
+        """Whether the lease was renewed after it had lapsed, and the child has not accepted that yet."""
         return self._deadline[0] < 0
 
     def accept_lapse(self) -> None:
-        """Start jobs again: what was fetched before the lapse is given back."""
+        """Start jobs again: those fetched before the lapse were given back."""
         self._deadline[0] = abs(self._deadline[0])
 
     def is_lease_valid(self) -> bool:
-        """Whether the process's lease stands. A frozen process that thaws finds it has passed."""
+        """Whether the process's lease is valid. In a frozen process that goes on it has passed."""
         return now() < self._deadline[0]
 
 

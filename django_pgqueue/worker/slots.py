@@ -64,7 +64,7 @@ class Slots:
     def accept(self, cell: int, job: ClaimedJob) -> None:
         """Hand a claimed job over; at once an outcome if its task is unknown.
 
-        Called by the consumer, which must not end, whatever stands in a row.
+        Called by the consumer, which must not end because of any value in a row.
         """
         task = registry.find(job.task) or (sought(job) if job.rest else None)
         if task is None:
@@ -133,7 +133,7 @@ class Slots:
         self.outbox.put((cell, outcome))
 
     def disown(self) -> None:
-        """Have nothing more to do with any job, in a copy of this process that a job has made by fork.
+        """End all work on jobs, in a copy of this process that a job has made by fork.
 
         A copy that comes back from the job instead of ending would hand in an outcome, and take other jobs.
         """
@@ -227,7 +227,7 @@ class Lanes:
         return loop
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Run the loop for ever; SystemExit in some task of a job ends it, and must not end the others."""
+        """Run the loop without end; SystemExit in some task of a job stops it, and must not end the others."""
         while True:
             try:
                 loop.run_forever()

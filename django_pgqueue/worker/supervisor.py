@@ -68,7 +68,7 @@ class Supervisor:
     """Runs a plan to its end.
 
     Args:
-        metrics: makes the page of metrics of what tells the figures; None: there is none.
+        metrics: makes the page of metrics of the function that returns the figures; None: there is none.
 
     Raises:
         ConfigurationError: probes or metrics cannot be answered at the planned address.
@@ -125,9 +125,9 @@ class Supervisor:
             on_enqueued(meter.enqueued)
 
     def run(self) -> None:
-        """Work until drained or told to stop by SIGTERM or SIGINT; a second signal does not wait for running jobs.
+        """Work until drained, or stopped by SIGTERM or SIGINT; a second signal does not wait for running jobs.
 
-        Returns when all children have ended and what they left is settled.
+        Returns when all children have ended and their jobs are settled.
 
         Raises:
             ConfigurationError: no child can ever work.

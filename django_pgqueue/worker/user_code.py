@@ -83,7 +83,7 @@ class KeyThread:
         self._late: dict[str, Future[object]] = {}  # by the name of a schedule
 
     def compute(self, name: str, call: Callable[[], T]) -> T:
-        """Return what a call returns, or raise what it raises.
+        """Return the result of a call, or raise its exception.
 
         Args:
             name: of the schedule. While a call for it has not returned, no other is made.
