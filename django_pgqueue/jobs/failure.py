@@ -166,8 +166,8 @@ def _released(job: ClaimedJob, error: NotCharged, scrub: Scrub) -> Outcome:
 def unknown_task(job: ClaimedJob) -> Outcome:
     """Return the outcome of a job whose task this code does not know, as in the middle of a deploy.
 
-    It goes back with its attempt restored. One that has never run goes to ``dead_jobs`` when a day has not helped; one
-    that has was known before, and waits for the code to come back.
+    It goes back with its attempt restored. One that has never run, or not since it was retried, goes to ``dead_jobs``
+    when a day has not helped; one that has was known before, and waits for the code to come back.
     """
     if job.was_killed:
         return Outcome(job, Fate.DIED, reason=DeathReason.KILLED, error=error_entry(JobKilled(KILLED)))

@@ -9,8 +9,10 @@ from django_pgqueue.db.notify import ENDS, Notification
 from django_pgqueue.insights.history import title_of
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter, retry
+from django_pgqueue.jobs.failure import unknown_task
 from django_pgqueue.models import DeadJob, Job
-from django_pgqueue.states import DeathReason
+from django_pgqueue.records import Fate
+from django_pgqueue.states import NEVER, DeathReason
 from tests.support.died import died, titles
 from tests.support.many import enqueued_ids
 
@@ -83,6 +85,15 @@ def test_retried_job_keeps_id_arguments_options_and_history(queue):
     assert (job.status, job.attempts, job.max_attempts, job.priority, job.args) == ("queued", 0, 4, 3, ["x"])
     assert titles(job) == ["ValueError", "died (exhausted), retried by eve"]
     assert DeadJob.objects.count() == 0
+
+
+def test_retried_job_has_not_started_yet_and_waits_a_day_for_a_worker_that_knows_its_task(queue, sql):
+    [job_id] = died(queue)
+    sql("UPDATE pgqueue_dead_jobs SET first_started_at = now() - interval '2 days', task = 'gone'")
+    assert retry([job_id], by="eve").ids == [job_id]
+    assert Job.objects.get().first_started_at == NEVER
+    [job] = claim(queue, "default", limit=1, worker_id=7)
+    assert unknown_task(job).fate is Fate.RELEASED
 
 
 def test_retry_leaves_a_job_dead_whose_unique_key_is_taken(queue, sql):

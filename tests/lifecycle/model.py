@@ -410,7 +410,7 @@ class Book:
             if self.holder(job.key):
                 continue
             job.note(f"died ({job.reason}), retried by {by}")
-            job.due, job.attempts, job.lost, job.snoozes = now, 0, 0, 0
+            job.due, job.attempts, job.lost, job.snoozes, job.first_started = now, 0, 0, 0, None
             job.come_due()
             job.scope = {"started": "start", "given_up": "end"}.get(job.scope, job.scope)
             job.reason = job.killed_by = None

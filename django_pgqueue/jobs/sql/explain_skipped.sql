@@ -19,7 +19,6 @@ SELECT
                 char_length(dead.unique_key), char_length(dead.concurrency_key), char_length(dead.fair_key)
             ) <= 500
             AND dead.enqueued_at BETWEEN '1970-01-01Z' AND '9999-01-01Z'
-            AND dead.first_started_at BETWEEN '1970-01-01Z' AND '9999-01-01Z'
         )
         THEN 'out_of_bounds'
         WHEN job.status IS NOT NULL THEN 'id_taken'

@@ -1,5 +1,6 @@
 -- Send dead jobs back to be run, with all their attempts before them and a note in their history. Called by
--- dead_letter.retry() for staff. Locked rows are left out. Found by primary key. A job whose unique key another live
+-- dead_letter.retry() for staff. Locked rows are left out. Found by primary key. They have not been started yet: so the
+-- day after which an unknown task is one counts anew, see failure.unknown_task(). A job whose unique key another live
 -- job holds stays dead, and its id is missing from the answer; so does one that the checks pgqueue_jobs_lengths and
 -- pgqueue_jobs_instants would refuse, as SQL may have inserted it before there were any.
 WITH target AS MATERIALIZED (
@@ -11,20 +12,18 @@ WITH target AS MATERIALIZED (
           char_length(dead.unique_key), char_length(dead.concurrency_key), char_length(dead.fair_key)
       ) <= 500
       AND dead.enqueued_at BETWEEN '1970-01-01Z' AND '9999-01-01Z'
-      AND dead.first_started_at BETWEEN '1970-01-01Z' AND '9999-01-01Z'
     FOR UPDATE SKIP LOCKED
 ),
 retried AS (
     INSERT INTO pgqueue_jobs (
-        id, run_at, enqueued_at, first_started_at, schedule_id, parent_id, lease_seconds, timeout_seconds, priority,
-        max_attempts, concurrency_limit, unique_hold_seconds, keep, keep_seconds, concurrency_strict, status, queue,
-        task, backend, args, kwargs, unique_key, unique_until, concurrency_key, fair_key, metadata, progress, errors
+        id, run_at, enqueued_at, schedule_id, parent_id, lease_seconds, timeout_seconds, priority, max_attempts,
+        concurrency_limit, unique_hold_seconds, keep, keep_seconds, concurrency_strict, status, queue, task, backend,
+        args, kwargs, unique_key, unique_until, concurrency_key, fair_key, metadata, progress, errors
     )
     SELECT
-        target.id, statement_timestamp(), target.enqueued_at, target.first_started_at, target.schedule_id,
-        target.parent_id, target.lease_seconds, target.timeout_seconds, target.priority, target.max_attempts,
-        target.concurrency_limit, target.unique_hold_seconds, target.keep, target.keep_seconds,
-        target.concurrency_strict,
+        target.id, statement_timestamp(), target.enqueued_at, target.schedule_id, target.parent_id,
+        target.lease_seconds, target.timeout_seconds, target.priority, target.max_attempts, target.concurrency_limit,
+        target.unique_hold_seconds, target.keep, target.keep_seconds, target.concurrency_strict,
         CASE WHEN target.concurrency_key IS NULL THEN 'queued' ELSE 'limited' END, target.queue, target.task,
         target.backend, target.args, target.kwargs, target.unique_key,
         CASE target.unique_until WHEN 'started' THEN 'start' WHEN 'given_up' THEN 'end' ELSE target.unique_until END,
