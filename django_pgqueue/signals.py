@@ -31,7 +31,6 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, Final
 
 from django.db import connections
@@ -77,8 +76,6 @@ class JobEvent:
         run_seconds: duration of the attempt; 0.0 where no slot has seen its end.
         delay_seconds: the time until it is due again, where it runs again; else 0.0.
         reason: the reason of its death, a ``states.DeathReason``; None where it is not dead.
-        error: the entry of its history: ``error``, the class of what was raised, ``message``, ``traceback`` and more.
-            Empty where nothing was raised.
     """
 
     id: int
@@ -91,9 +88,17 @@ class JobEvent:
     run_seconds: float = 0.0
     delay_seconds: float = 0.0
     reason: DeathReason | None = None
-    error: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+    _error: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
     _args: str = field(default="[]", repr=False)  # JSON text, decoded when asked for
     _kwargs: str = field(default="{}", repr=False)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The entry of its history: ``error``, the class of what was raised, ``message``, ``traceback`` and more.
+
+        A copy each time; empty where nothing was raised.
+        """
+        return dict(self._error)
 
     @property
     def args(self) -> list[Any]:
@@ -209,7 +214,7 @@ def event_of(job: ClaimedJob, outcome: records.Outcome | None = None) -> JobEven
         run_seconds=outcome.run_seconds,
         delay_seconds=outcome.delay_seconds if outcome.fate in RUNNING_AGAIN else 0.0,
         reason=outcome.reason,
-        error=MappingProxyType(outcome.error or {}),
+        _error=outcome.error or {},
     )
 
 
@@ -233,7 +238,7 @@ def lost_event(
         database=database,
         outcome=outcome,
         delay_seconds=delay_seconds,
-        error=MappingProxyType(error),
+        _error=error,
         _args=args,
         _kwargs=kwargs,
     )
@@ -251,7 +256,7 @@ def death_event(job_id: int, told: str, *, database: str) -> JobEvent:
         database=database,
         outcome=Outcome.DIED,
         reason=DeathReason(death["reason"]),
-        error=MappingProxyType(death["error"]),
+        _error=death["error"],
         _args=death["args"],
         _kwargs=death["kwargs"],
     )

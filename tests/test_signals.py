@@ -1,6 +1,8 @@
 """A signal for every step of a job's life, with what its page says."""
 
+import copy
 import datetime as dt
+import pickle
 
 import pytest
 from django.db import connection
@@ -108,6 +110,17 @@ def test_every_end_of_a_run_has_its_signal(queue, heard, task, args, rest):
     run_claimed(queue)
     assert named(heard) == ["job_enqueued", "attempt_started", "attempt_ended", *rest]
     assert heard[2][2]["event"] == heard[3][2]["event"]
+
+
+def test_event_can_be_copied_and_pickled_and_not_changed(queue, died):
+    app.discard.enqueue()
+    run_claimed(queue)
+    [event] = died
+    event.error.clear()
+    event.args.append(1)
+    assert (event.error["error"], event.args) == ("django_pgqueue.exceptions.Discard", [])
+    assert pickle.loads(pickle.dumps(event)) == copy.deepcopy(event) == event
+    assert len({event, copy.copy(event)}) == 1
 
 
 @pytest.mark.parametrize(
