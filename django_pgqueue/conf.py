@@ -1,7 +1,9 @@
 """Settings under ``PGQUEUE``, typed, each with its default and unit. Read when asked for, never at import."""
 
 import datetime as dt
+import functools
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, Literal, NoReturn, Self, TypedDict, TypeVar, overload
 
@@ -219,3 +221,21 @@ conf: Final = Settings()
 
 SETTINGS: Final = {one.key: one for one in vars(Settings).values() if isinstance(one, Setting)}
 DEFAULTS: Final = {key: one.default for key, one in SETTINGS.items()}
+
+
+def is_sensitive_name(name: str, *, declared: frozenset[str] | bool = frozenset()) -> bool:
+    """Whether the value of an argument, or of a key in one, is sensitive: by its name, or by a path of names.
+
+    Args:
+        declared: the names that its task declares besides those that ``PGQUEUE["SENSITIVE_PARAMETERS"]`` matches; True:
+            all.
+    """
+    if declared is True or (declared and name in declared):
+        return True
+    pattern = _pattern(tuple(conf.sensitive_parameters))
+    return pattern is not None and pattern.search(name) is not None
+
+
+@functools.lru_cache(maxsize=8)
+def _pattern(expressions: tuple[str, ...]) -> re.Pattern[str] | None:
+    return re.compile("|".join(f"(?:{one})" for one in expressions), re.IGNORECASE) if expressions else None

@@ -8,11 +8,14 @@ import hashlib
 import inspect
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from decimal import Decimal
 from typing import Any, Literal, NamedTuple, Self, cast
 
-from django_pgqueue.conf import conf
+from django.utils.crypto import salted_hmac
+
+from django_pgqueue.conf import conf, is_sensitive_name
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidOption
 from django_pgqueue.states import LONGEST_KEY, MOST_SLOTS, OnConflict
 from django_pgqueue.validation import (
@@ -79,9 +82,9 @@ class Unique(_Rule):
     of ``Unique("order_id")`` stands ``"order_id"``.
 
     Args:
-        by: names of arguments, whose values make the key; or a function of the arguments that returns it, or None for
-            a job without a key. Default: True, all arguments; the key is a digest of them, so that none can be read in
-            it. ``()``: none of them, which is one job of the task.
+        by: names of arguments, whose values make the key, that of a sensitive one as a digest; or a function of the
+            arguments that returns it, or None for a job without a key. Default: True, all arguments; the key is a
+            digest of them, so that none can be read in it. ``()``: none of them, which is one job of the task.
         until: ``"end"``, the key is held until the job has succeeded or died; ``"start"``, until it starts.
         hold: seconds above 0, or a timedelta, of a year at most, for which the key is held after success too. Not with
             ``until="start"``.
@@ -232,25 +235,63 @@ class KeysBy:
 
     @classmethod
     def of(
-        cls, signature: inspect.Signature, owner: str, *, unique: Unique | None, limit: Limit | None, fair: KeyBy
+        cls,
+        signature: inspect.Signature,
+        owner: str,
+        *,
+        unique: Unique | None,
+        limit: Limit | None,
+        fair: KeyBy,
+        sensitive_parameters: frozenset[str] | bool = frozenset(),
     ) -> "KeysBy":
         """Make those of a task from what it was declared with; raise ConfigurationError for a name of no argument.
 
         Args:
             owner: what keys of the task alone begin with.
         """
+        arguments = _Arguments(signature, sensitive_parameters)
         return cls(
-            unique=_computing("unique", unique.by, signature, owner, unique.group) if unique else no_key,
-            concurrency=_computing("limit", limit.by, signature, owner, limit.group) if limit else no_key,
-            fair=_computing("fair", fair, signature),
+            unique=_computing("unique", unique.by, arguments, owner, unique.group) if unique else no_key,
+            concurrency=_computing("limit", limit.by, arguments, owner, limit.group) if limit else no_key,
+            fair=_computing("fair", fair, arguments),
         )
 
 
 NONE = KeysBy()
 
 
+class _Arguments(NamedTuple):
+    """The arguments of a task, and which of them are sensitive."""
+
+    signature: inspect.Signature
+    sensitive: frozenset[str] | bool  # those that the task declares; True: all
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.signature.parameters)
+
+    def written(self, names: Iterable[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+        """Return the values of these arguments as they stand in keys: JSON of their stored form, or a digest of it.
+
+        Raises:
+            InvalidArguments: no JSON can be made of one.
+        """
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return [self._written(name, bound.arguments[name]) for name in names]
+
+    def _written(self, name: str, value: Any) -> str:
+        try:
+            stored = stored_form(value)
+            text = json.dumps(stored, sort_keys=True)
+        except NO_JSON as error:
+            raise InvalidArguments(f"Cannot be stored as JSON: {name}: {error}.") from error
+        is_sensitive = any(is_sensitive_name(one, declared=self.sensitive) for one in (name, *_keys_within(stored)))
+        return _secret_digest(text) if is_sensitive else text
+
+
 def _computing(
-    option: str, by: KeyBy | Literal[True], signature: inspect.Signature, owner: str = "", group: str | None = None
+    option: str, by: KeyBy | Literal[True], arguments: _Arguments, owner: str = "", group: str | None = None
 ) -> Compute:
     if by is None:
         return no_key
@@ -258,18 +299,18 @@ def _computing(
     if callable(by):
         return functools.partial(_said, option, prefix, by)
     if by is True:
-        return functools.partial(_made, option, prefix, tuple(signature.parameters), signature, _digest)
-    names = _names(option, by, signature, prefix)
-    return functools.partial(_made, option, prefix, names, signature, _named if group is None else _values)
+        return functools.partial(_made, option, prefix, arguments.names, arguments, _digest)
+    names = _names(option, by, arguments.names, prefix)
+    return functools.partial(_made, option, prefix, names, arguments, _named if group is None else _values)
 
 
-def _names(option: str, by: Iterable[str], signature: inspect.Signature, prefix: str) -> tuple[str, ...]:
+def _names(option: str, by: Iterable[str], known: tuple[str, ...], prefix: str) -> tuple[str, ...]:
     names = (by,) if isinstance(by, str) else tuple(by)
-    unknown = [name for name in names if name not in signature.parameters]
+    unknown = [name for name in names if name not in known]
     if unknown or (not names and not prefix):
         raise ConfigurationError(
             f"{option} is a function, or names of arguments, of which there are "
-            f"{', '.join(signature.parameters) or 'none'}; not {unknown or by!r}."
+            f"{', '.join(known) or 'none'}; not {unknown or by!r}."
         )
     return names
 
@@ -290,16 +331,14 @@ def _made(
     option: str,
     prefix: str,
     names: tuple[str, ...],
-    signature: inspect.Signature,
+    arguments: _Arguments,
     write: Callable[[tuple[str, ...], list[str]], str],
     /,
     *args: Any,
     **kwargs: Any,
 ) -> str:
     """Return the key made of the values of arguments, behind the prefix; of a digest of them where it is too long."""
-    bound = signature.bind(*args, **kwargs)
-    bound.apply_defaults()
-    values = [_written(name, bound.arguments[name]) for name in names]
+    values = arguments.written(names, args, kwargs)
     text = write(names, values) if names else ""
     key = f"{prefix}:{text}" if prefix and text else prefix or text
     if len(key) > LONGEST_KEY:
@@ -319,23 +358,34 @@ def _check_key(option: str, key: Any) -> None:
         raise InvalidOption(f"The key of {option} contains NUL or a lone surrogate, which is not text.")
 
 
-def _written(name: str, value: Any) -> str:
-    """Return the value of an argument as JSON that is the same for all values that are stored the same.
+def stored_form(value: Any) -> Any:
+    """Return the value of an argument as it comes back from its row, so that the same job has the same key again.
 
-    Raises:
-        InvalidArguments: no JSON can be made of it.
+    What JSON has no form for is its text: it may be a default, which is not stored. Raises one of ``NO_JSON``.
     """
-    problem: Exception | None = None
-    encoder = conf.json_encoder
-    ways: list[dict[str, Any]] = [{"cls": encoder}, {"default": str}] if encoder else [{"default": str}]
-    for way in ways:
-        try:
-            return json.dumps(value, sort_keys=True, **way)
-        except NO_JSON as error:
-            problem = error
-        with contextlib.suppress(*NO_JSON):  # keys of several types have an order as the texts that they are stored as
-            return json.dumps(json.loads(json.dumps(value, **way)), sort_keys=True)
-    raise InvalidArguments(f"Cannot be stored as JSON: {name}: {problem}.") from problem
+    if value is None or type(value) in (str, int, bool):
+        return value
+    if encoder := conf.json_encoder:
+        with contextlib.suppress(*NO_JSON):
+            return json.loads(json.dumps(value, cls=encoder), parse_float=_stored_float)
+    return json.loads(json.dumps(value, default=str), parse_float=_stored_float)
+
+
+def _stored_float(text: str) -> float:
+    """Return a number as ``jsonb`` gives it back: it writes no exponents, and knows no negative zero."""
+    return int(Decimal(text)) if "e+" in text else float(text) + 0.0
+
+
+def _keys_within(stored: Any) -> Iterator[str]:
+    """Yield the keys of the mappings in a value, at any depth."""
+    pending = [stored]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, dict):
+            yield from one
+            pending += one.values()
+        elif isinstance(one, list):
+            pending += one
 
 
 def _named(names: Iterable[str], values: Iterable[str]) -> str:
@@ -349,3 +399,8 @@ def _values(_names: Iterable[str], values: Iterable[str]) -> str:
 def _digest(names: Iterable[str], values: Iterable[str]) -> str:
     """Return a text of the same length for all values, in which none can be read."""
     return hashlib.sha256(_named(names, values).encode()).hexdigest()
+
+
+def _secret_digest(value: str) -> str:
+    """Return a text likewise that cannot be found by trying values, unless one knows the SECRET_KEY of the project."""
+    return salted_hmac("django_pgqueue.keys", value, algorithm="sha256").hexdigest()

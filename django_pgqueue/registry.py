@@ -154,6 +154,7 @@ class TaskDefinition(TaskRules):
             unique=options.unique if isinstance(options.unique, Unique) else None,
             limit=options.limit if isinstance(options.limit, Limit) else None,
             fair=options.fair or None,
+            sensitive_parameters=self.sensitive_parameters,
         )
 
     def _with(self, given: Mapping[str, Any], **changes: Any) -> Self:

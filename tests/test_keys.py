@@ -3,6 +3,7 @@
 import dataclasses
 import datetime as dt
 import json
+import re
 
 import pytest
 
@@ -114,10 +115,25 @@ def test_value_has_the_key_of_the_form_in_which_it_is_stored(settings, unique):
 
 
 @pytest.mark.parametrize("unique", [True, "label"], ids=str)
-@pytest.mark.parametrize("value", [{1: "a", "b": 2}, {None: 1, "a": [{2: 3, "c": 4}]}], ids=str)
-def test_keys_of_mappings_may_be_of_several_types(unique, value):
-    stored = json.loads(json.dumps(value))
-    assert unique_key(value, unique=unique) == unique_key(stored, unique=unique)
+@pytest.mark.parametrize(
+    "value",
+    [
+        {1: "a", 10: "b", 2: "c"},
+        {1: "a", "b": 2},
+        {None: 1, "a": [{2: 3, "c": 4}]},
+        {True: 1, 1.5: 2},
+        (1, [2, (3,)]),
+        [1e16, 1.5e22, -0.0, 1e-7, 5.0],
+        -0.0,
+    ],
+    ids=str,
+)
+@pytest.mark.django_db
+def test_job_has_the_same_key_again_when_it_is_computed_from_its_row(unique, value):
+    task = keyed(pair, unique=unique)
+    task.enqueue(value)
+    job = Job.objects.get()
+    assert task.keys_of(tuple(job.args), job.kwargs).unique == job.unique_key
 
 
 @pytest.mark.parametrize("unique", [True, "label"], ids=str)
@@ -127,6 +143,46 @@ def test_value_that_is_no_json_is_an_invalid_argument_of_a_task_with_a_key_too(s
     settings.PGQUEUE = {**settings.PGQUEUE, "JSON_ENCODER": encoder}
     with pytest.raises(InvalidArguments, match="Cannot be stored as JSON: label: keys must be"):
         keyed(pair, unique=unique).enqueue({(1, 2): 3})
+
+
+def pay(label: str, card: object = None) -> None:
+    """No worker runs it."""
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"unique": "card"},
+        {"unique": True},
+        {"unique": Unique("card", group="cards")},
+        {"limit": Limit("card")},
+        {"fair": "card"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    ("value", "options"),
+    [
+        ("hunter2", {"sensitive_parameters": ("card",)}),
+        ("hunter2", {"sensitive_parameters": True}),
+        ([{"pin": "hunter2"}], {}),
+        ({"owner": [{"iban": {"no": "hunter2"}}]}, {}),
+    ],
+    ids=str,
+)
+def test_sensitive_value_stands_in_keys_as_a_digest_that_no_one_can_guess(settings, rule, value, options):
+    task = keyed(pay, **rule, **options)
+    [key], [same], [other] = (list(filter(None, task.keys_of(("a", card), {}))) for card in (value, value, "x"))
+    assert key == same != other
+    assert "hunter2" not in key
+    assert key.endswith(tuple("0123456789abcdef"))
+    settings.SECRET_KEY = "another"
+    assert key not in task.keys_of(("a", value), {})
+
+
+def test_value_with_an_ordinary_name_stands_in_keys_beside_a_sensitive_one():
+    task = keyed(pay, unique=("label", "card"), sensitive_parameters=("card",))
+    assert re.fullmatch(r'tests\.keyed\.pay:label="a",card=[0-9a-f]{64}', task.keys_of(("a", 4711), {}).unique)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 import django_pgqueue
 from django_pgqueue import registry
-from django_pgqueue.jobs.redaction import is_sensitive_name
+from django_pgqueue.conf import is_sensitive_name
 from django_pgqueue.records import Fate
 from django_pgqueue.worker.shared_state import SharedState
 from django_pgqueue.worker.slots import Slots

@@ -10,13 +10,12 @@ import functools
 import inspect
 import itertools
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from django_pgqueue.conf import conf
+from django_pgqueue.conf import is_sensitive_name
 from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.records import ClaimedJob
 from django_pgqueue.registry import TaskDefinition
@@ -153,21 +152,7 @@ def in_errors(calls: Iterable[tuple[AnyTask, Any, Any]]) -> Iterator[None]:
 
 
 def _hides(task: TaskDefinition) -> IsSensitive:
-    declared = task.sensitive_parameters
-    if isinstance(declared, bool):
-        return lambda name: declared or is_sensitive_name(name)
-    return lambda name: name in declared or is_sensitive_name(name)
-
-
-def is_sensitive_name(name: str) -> bool:
-    """Whether ``PGQUEUE["SENSITIVE_PARAMETERS"]`` matches a name, or a path of names."""
-    pattern = _pattern(tuple(conf.sensitive_parameters))
-    return pattern is not None and pattern.search(name) is not None
-
-
-@functools.lru_cache(maxsize=8)
-def _pattern(expressions: tuple[str, ...]) -> re.Pattern[str] | None:
-    return re.compile("|".join(f"(?:{one})" for one in expressions), re.IGNORECASE) if expressions else None
+    return functools.partial(is_sensitive_name, declared=task.sensitive_parameters)
 
 
 def _hidden(value: Any) -> Any:

@@ -12,9 +12,9 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import Model, QuerySet
 from django.db.models.manager import BaseManager
 
-from django_pgqueue.conf import conf
+from django_pgqueue.conf import conf, is_sensitive_name
 from django_pgqueue.exceptions import InvalidArguments
-from django_pgqueue.jobs.redaction import REDACTED, SHOWN_CHARACTERS, is_sensitive_name, shown
+from django_pgqueue.jobs.redaction import REDACTED, SHOWN_CHARACTERS, shown
 from django_pgqueue.options import MEANT, OF_JOBS
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.stored_values import DEEPEST, may_not_be_deep
