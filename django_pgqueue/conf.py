@@ -1,4 +1,8 @@
-"""Settings under ``PGQUEUE``, typed, each with its default and unit. Read when asked for, never at import."""
+"""Settings under ``PGQUEUE``, typed, each with its default and unit. Read when first asked for, never at import.
+
+They are read once: a task and a job ask for several. ``override_settings``, which says so by ``setting_changed``, lets
+all be read again.
+"""
 
 import datetime as dt
 import functools
@@ -8,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, Literal, NoReturn, Self, TypedDict, TypeVar, overload
 
 from django.conf import settings as django_settings
+from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 __all__ = ["PgQueueSettings", "QueueSettings", "TaskDefaults"]
@@ -16,7 +21,7 @@ T = TypeVar("T")
 
 
 class Setting(Generic[T]):
-    """A key of ``settings.PGQUEUE``, called as the attribute; no cache, so ``override_settings`` works.
+    """A key of ``settings.PGQUEUE``, called as the attribute.
 
     Args:
         bounds: of a number, both included; it is a whole one where the first is.
@@ -44,11 +49,15 @@ class Setting(Generic[T]):
     @overload
     def __get__(self, settings: None, _owner: type) -> Self: ...
     @overload
-    def __get__(self, settings: object, _owner: type) -> T: ...
-    def __get__(self, settings: object | None, _owner: type) -> T | Self:
+    def __get__(self, settings: "Settings", _owner: type) -> T: ...
+    def __get__(self, settings: "Settings | None", _owner: type) -> T | Self:
         if settings is None:
             return self
-        return self._convert(getattr(django_settings, "PGQUEUE", {}).get(self.key, self.default))
+        known = settings.known  # another thread may replace it meanwhile
+        if self.key not in known:
+            known[self.key] = self._convert(getattr(django_settings, "PGQUEUE", {}).get(self.key, self.default))
+        value: T = known[self.key]
+        return value
 
     def __set__(self, _settings: object, _value: object) -> NoReturn:
         raise AttributeError(f"{self.key} is set in settings.PGQUEUE, and nowhere else.")
@@ -215,6 +224,15 @@ class Settings:
 
     Their values are left out of the admin, the log and the history.
     """
+
+    def __init__(self) -> None:
+        self.known: dict[str, Any] = {}  # values that were asked for, by their keys
+        setting_changed.connect(self._forget)
+
+    def _forget(self, *, setting: str, **_: Any) -> None:
+        """Read all again when they are asked for, because a setting of Django was changed."""
+        if setting == "PGQUEUE":
+            self.known = {}
 
 
 conf: Final = Settings()

@@ -44,6 +44,7 @@ def test_setting_that_is_not_given_has_its_default(settings, key):
 
 
 def test_project_without_settings_has_all_defaults(settings):
+    settings.PGQUEUE = {"LEASE_SECONDS": 60}  # so that they are read again
     del settings.PGQUEUE
     assert (conf.database, conf.lease_seconds, conf.json_encoder) == ("default", 30, None)
 
@@ -53,6 +54,16 @@ def test_change_of_a_setting_counts_at_once(settings):
     assert conf.lease_seconds == 60
     settings.PGQUEUE = {"LEASE_SECONDS": 90}
     assert conf.lease_seconds == 90
+
+
+def test_value_is_made_once_of_what_the_settings_say(settings, monkeypatch):
+    """Each run asks for what is around it."""
+    settings.PGQUEUE = {"AROUND": ["json.dumps"]}
+    functions = conf.around
+    monkeypatch.setattr("django_pgqueue.conf.import_string", None)
+    assert conf.around is functions
+    settings.PGQUEUE = {"AROUND": []}
+    assert conf.around == ()
 
 
 def test_help_shows_default_and_range():
