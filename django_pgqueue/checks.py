@@ -24,7 +24,7 @@ from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidLimit, InvalidOption
 from django_pgqueue.flow.declared_queues import DeclaredQueue, undeclared
 from django_pgqueue.maintenance.vacuum import Privileges, privileges
-from django_pgqueue.options import options_of
+from django_pgqueue.options import RetryRules, TaskRules, options_of
 from django_pgqueue.schedules.periodic import declared, left_out
 from django_pgqueue.schedules.sync import definition_of
 from django_pgqueue.version import DISTRIBUTION, installed, is_foreign
@@ -356,6 +356,7 @@ def _wrong_defaults(value: Any) -> Iterator[CheckMessage]:
     for name, given in value.items():
         try:
             options_of({}, {name: given})
+            _ = RetryRules.of(TaskRules(), {name: given}).discard_on.classes
         except (ConfigurationError, InvalidOption) as error:
             yield Error(f"PGQUEUE['TASK_DEFAULTS'] has {name!r}: {error}", hint=hint, id="pgqueue.E002")
 

@@ -15,6 +15,8 @@ from django.conf import settings as django_settings
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
+from django_pgqueue.retry_policy import Backoff, DiscardOn
+
 __all__ = ["PgQueueSettings", "QueueSettings", "TaskDefaults"]
 
 T = TypeVar("T")
@@ -110,6 +112,9 @@ class TaskDefaults(TypedDict, total=False):
     keep_result: bool
     keep_for: float | dt.timedelta | None
     expires: float | dt.timedelta | None
+    backoff: Backoff
+    max_snoozes: int | None
+    discard_on: DiscardOn
 
 
 OF_DEFAULTS: Final = TaskDefaults.__optional_keys__

@@ -239,7 +239,7 @@ def options_of(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Options
             f"PGQUEUE['TASK_DEFAULTS'] cannot have {', '.join(unknown)}. Options in it are: "
             f"{', '.join(sorted(OF_DEFAULTS))}."
         )
-    merged = {**defaults, **given}
+    merged = {**{name: defaults[name] for name in defaults.keys() & OF_JOBS}, **given}
     if given.get("max_attempts", DEFAULT_ATTEMPTS) is None and "max_attempts" in defaults:
         merged["max_attempts"] = defaults["max_attempts"]
     return Options(**merged)
@@ -309,23 +309,48 @@ class OwnOptionsOrNone:
     sensitive_parameters: Iterable[str] | bool | None = None
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class TaskRules:
-    """``OwnOptions`` as a ``TaskDefinition`` has them, checked."""
+@dataclass(frozen=True, kw_only=True)
+class RetryRules:
+    """The options of a task by which a run that raised is tried again or not."""
 
     backoff: BackoffRule = DEFAULT_RULE  # the wait after a failed attempt
     max_snoozes: int | None = None  # bound on Snooze; None: there is none
     discard_on: Discards = field(default_factory=Discards)  # exceptions after which a job is not tried again
+
+    @classmethod
+    def of(cls, rules: "TaskRules", defaults: Mapping[str, Any]) -> "RetryRules":
+        """Return those of a task, with ``PGQUEUE["TASK_DEFAULTS"]`` for what it does not say.
+
+        Raises:
+            InvalidOption: a default is out of range or of the wrong type.
+        """
+        by_default = TaskRules(**{name: defaults[name] for name in defaults.keys() & OF_RETRY})
+        found = {name: getattr(rules, name) or getattr(by_default, name) for name in OF_RETRY}
+        return cls(**{name: rule for name, rule in found.items() if rule is not None})
+
+
+OF_RETRY = frozenset(rule.name for rule in dataclasses.fields(RetryRules))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TaskRules:
+    """``OwnOptions`` as a ``TaskDefinition`` has them, checked; None: not given, see ``RetryRules``."""
+
+    backoff: BackoffRule | None = None
+    max_snoozes: int | None = None
+    discard_on: Discards | None = None
     atomic: bool = False  # the handler's database writes and the removal of its job are one transaction
     aliases: tuple[str, ...] = ()  # former names, which jobs enqueued before a rename still carry
     sensitive_parameters: frozenset[str] | bool = frozenset()  # names of arguments, or of keys in them; True: all
 
     def __post_init__(self) -> None:
         """Check what ``@task`` was given, and turn it into the form in which it is asked for."""
-        self.backoff = BackoffRule.of(self.backoff)
+        if self.backoff is not None:
+            self.backoff = BackoffRule.of(self.backoff)
         if self.max_snoozes is not None:
             check_whole("max_snoozes", self.max_snoozes, 1, MOST_SNOOZES)
-        self.discard_on = Discards.of(self.discard_on)
+        if self.discard_on is not None:
+            self.discard_on = Discards.of(self.discard_on)
         self.aliases = tuple(self.aliases)
         self.sensitive_parameters = _sensitive(self.sensitive_parameters)
 

@@ -17,7 +17,7 @@ from django_pgqueue import keys
 from django_pgqueue.conf import NO_DEFAULTS, conf
 from django_pgqueue.exceptions import ConfigurationError, TaskDoesNotExist
 from django_pgqueue.keys import Keys, KeysBy, Limit, Unique
-from django_pgqueue.options import CallOptions, Options, TaskRules, changed, check_known, options_of
+from django_pgqueue.options import CallOptions, Options, RetryRules, TaskRules, changed, check_known, options_of
 from django_pgqueue.states import LONGEST_NAME
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class TaskDefinition(TaskRules):
         )
         self._defaults: Mapping[str, Any] = NO_DEFAULTS
         self._options = Options(**self.given)
+        self._retry_rules = NO_DEFAULTS, RetryRules.of(self, NO_DEFAULTS)
         self.keys_by = self._keys_by(self._options)
 
     def __repr__(self) -> str:
@@ -103,6 +104,14 @@ class TaskDefinition(TaskRules):
             self._options = options_of(self.given, defaults)
             self._defaults = defaults
         return self._options
+
+    @property
+    def retry_rules(self) -> RetryRules:
+        """The options that say how a run that raised goes on; what was not given likewise."""
+        defaults = conf.task_defaults
+        if defaults is not self._retry_rules[0]:
+            self._retry_rules = defaults, RetryRules.of(self, defaults)
+        return self._retry_rules[1]
 
     @property
     def needs_control(self) -> bool:

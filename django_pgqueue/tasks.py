@@ -229,8 +229,8 @@ class TaskDecorator:
         backoff: the wait after a failed attempt: seconds or a timedelta, or a function of the number of that attempt
             (from 1), or of the number and of what was raised, that returns seconds. Default: ``exponential()``, 2, 4, 8
             … up to an hour. The wait is made up to 10 % shorter or longer at random.
-        max_snoozes: 1 to 32767; how often a job may raise ``Snooze``. With the next one it dies as exhausted. None: as
-            often as it likes.
+        max_snoozes: 1 to 32767; how often a job may raise ``Snooze``. With the next one it dies as exhausted. None:
+            that of ``PGQUEUE["TASK_DEFAULTS"]``, else as often as it likes.
         discard_on: a class of exceptions, its dotted path, or several: one of them is raised as ``Discard`` is, the job
             goes to ``dead_jobs`` without another attempt.
         atomic: run the function in a transaction on the queue's database that also removes the job, so that both take

@@ -8,7 +8,7 @@ from typing import get_type_hints
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import CallOptions, TaskOptions, task
+from django_pgqueue import CallOptions, TaskOptions, task, tasks
 from django_pgqueue.exceptions import ConfigurationError, InvalidOption
 from django_pgqueue.models import Job
 from django_pgqueue.options import (
@@ -18,6 +18,7 @@ from django_pgqueue.options import (
     Options,
     OwnOptions,
     OwnOptionsOrNone,
+    RetryRules,
     TaskRules,
 )
 
@@ -143,9 +144,21 @@ def test_defaults_of_all_tasks_are_read_when_a_job_is_enqueued(settings):
     assert (row.queue, row.timeout_seconds, row.expires_at) == ("default", 0, None)
 
 
+def test_defaults_of_all_tasks_say_how_runs_that_raised_go_on(settings):
+    own = tasks.make(app.noop.func, name="own", backoff=7, max_snoozes=2, discard_on=())
+    defaults = {"backoff": lambda attempt: 10.0 * attempt, "max_snoozes": 5, "discard_on": KeyError, "timeout": 300}
+    settings.PGQUEUE = {"TASK_DEFAULTS": defaults}
+    for declared, wait, snoozes, is_discarded in ((app.noop, 20, 5, True), (own, 7, 2, False)):
+        rules = declared.using(priority=1).retry_rules
+        assert rules.backoff.function(2, KeyError()) == wait
+        assert (rules.max_snoozes, rules.discard_on.has(KeyError())) == (snoozes, is_discarded)
+    settings.PGQUEUE = {}
+    assert app.noop.retry_rules == RetryRules()
+
+
 def test_what_cannot_be_the_default_of_all_tasks_is_refused(settings):
     settings.PGQUEUE = {"TASK_DEFAULTS": {"unique": True}}
-    with pytest.raises(ConfigurationError, match=r"TASK_DEFAULTS'\] cannot have unique. Options in it are: expires, "):
+    with pytest.raises(ConfigurationError, match=r"TASK_DEFAULTS'\] cannot have unique. Options in it are: backoff, "):
         app.noop.using(priority=1)
     settings.PGQUEUE = {"TASK_DEFAULTS": {"timeout": -1}}
     with pytest.raises(InvalidOption, match="timeout"):

@@ -211,8 +211,8 @@ def test_function_in_a_class_that_takes_no_object_may_be_a_task(registry_of):
 
 
 def test_backoff_may_be_a_number_or_a_function():
-    assert app.fail.backoff.function(1, None) == 0
-    assert [app.noop.backoff.function(attempt, None) for attempt in (1, 2, 3, 40)] == [2, 4, 8, 3600]
+    assert app.fail.retry_rules.backoff.function(1, None) == 0
+    assert [app.noop.retry_rules.backoff.function(attempt, None) for attempt in (1, 2, 3, 40)] == [2, 4, 8, 3600]
     with pytest.raises(InvalidOption, match="backoff is a function, 0 or more seconds, or a timedelta, not -1"):
         task(backoff=-1)(app.noop.func)
 

@@ -270,7 +270,8 @@ def check_options(given: Mapping[str, Any]) -> None:
     fair_by(given.get("fair"))
     known = {name: value for name, value in given.items() if name not in {"unique", "limit", "fair"}}
     made = tasks.make(lambda: None, name="any", **known)
-    _ = made.discard_on.classes
+    if made.discard_on is not None:
+        _ = made.discard_on.classes
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 
 from django_pgqueue import keys
 from django_pgqueue.insights.formatting import plain
-from django_pgqueue.options import Options, TaskRules
+from django_pgqueue.options import Options, RetryRules
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.schedules.periodic import declared
 
@@ -31,12 +31,13 @@ def options_of(task: TaskDefinition) -> dict[str, Any]:
 
 
 def _own_options(task: TaskDefinition) -> Iterator[tuple[str, Any]]:
-    if task.backoff is not TaskRules.backoff:
-        yield "backoff", task.backoff.function
-    if task.max_snoozes is not None:
-        yield "max_snoozes", task.max_snoozes
-    if task.discard_on.kinds:
-        yield "discard_on", task.discard_on.kinds
+    rules = task.retry_rules
+    if rules.backoff is not RetryRules.backoff:
+        yield "backoff", rules.backoff.function
+    if rules.max_snoozes is not None:
+        yield "max_snoozes", rules.max_snoozes
+    if rules.discard_on.kinds:
+        yield "discard_on", rules.discard_on.kinds
     if task.atomic:
         yield "atomic", True
     if task.sensitive_parameters:

@@ -9,6 +9,7 @@ from django_pgqueue import registry
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.exceptions import (
     Discard,
+    InvalidOption,
     JobControl,
     JobInterrupted,
     JobKilled,
@@ -20,6 +21,7 @@ from django_pgqueue.exceptions import (
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.redaction import Scrub, scrub_end, scrubber_of
 from django_pgqueue.log_lines import fields
+from django_pgqueue.options import RetryRules
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.retry_policy import with_jitter
 from django_pgqueue.states import DeathReason, EntryKind
@@ -135,9 +137,10 @@ def _failed(
 
 def _snoozed(task: registry.TaskDefinition, job: ClaimedJob, error: Snooze, scrub: Scrub) -> Outcome:
     """Return the outcome of a run that has asked to run later: dead, where it has done so as often as it may."""
-    if task.max_snoozes is not None and job.snoozes >= task.max_snoozes:
+    most = _retry_rules(task, job).max_snoozes
+    if most is not None and job.snoozes >= most:
         entry = error_entry(error, scrub)
-        bound = f"It has snoozed {job.snoozes} times, and max_snoozes is {task.max_snoozes}"
+        bound = f"It has snoozed {job.snoozes} times, and max_snoozes is {most}"
         entry["message"] = f"{bound}: {entry['message']}" if entry["message"] else f"{bound}."
         return Outcome(job, Fate.DIED, reason=DeathReason.EXHAUSTED, error=entry)
     logger.info(
@@ -195,9 +198,17 @@ def _named(error: BaseException, named: JobInterrupted) -> BaseException:
     return named
 
 
+def _retry_rules(task: registry.TaskDefinition, job: ClaimedJob) -> RetryRules:
+    try:
+        return task.retry_rules
+    except InvalidOption:
+        logger.exception("PGQUEUE['TASK_DEFAULTS'] cannot be used for job %s (%s)", job.id, job.task, extra=fields(job))
+        return RetryRules()
+
+
 def _is_discarded(task: registry.TaskDefinition, job: ClaimedJob, error: BaseException) -> bool:
     try:
-        return task.discard_on.has(error)
+        return _retry_rules(task, job).discard_on.has(error)
     except BaseException:  # a module that is imported, or a metaclass: sys.exit() in it must not end the slot
         logger.exception("The discard_on of %s cannot be read for job %s", task.name, job.id, extra=fields(job))
         return False
@@ -205,7 +216,7 @@ def _is_discarded(task: registry.TaskDefinition, job: ClaimedJob, error: BaseExc
 
 def _backoff(task: registry.TaskDefinition, job: ClaimedJob, error: BaseException) -> float:
     try:
-        return task.backoff.seconds(job.attempt, error)
+        return _retry_rules(task, job).backoff.seconds(job.attempt, error)
     except BaseException:  # user code: sys.exit() in it must not end the slot
         logger.exception(
             "The backoff of %s failed; job %s is tried again in a minute", job.task, job.id, extra=fields(job)

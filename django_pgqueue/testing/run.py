@@ -196,7 +196,7 @@ def _has_decided(outcome: Outcome, error: BaseException | None) -> bool:
     if error is None or outcome.reason is not DeathReason.DISCARDED:
         return False
     task = registry.find(outcome.job.task)
-    return task is not None and task.discard_on.has(error)
+    return task is not None and task.retry_rules.discard_on.has(error)
 
 
 # Running one job
