@@ -210,11 +210,27 @@ def as_json(line: QueueLine) -> dict[str, Any]:
         "name": row.name,
         **{name: number.value for name, number in numbers.items()},
         "at_least": [name for name, number in numbers.items() if number.is_short],
-        "is_paused": line.is_paused,
-        "paused_at": row.paused_at if line.is_paused else None,
-        "paused_by": row.paused_by if line.is_paused else None,
-        "pause_reason": row.pause_reason if line.is_paused else None,
-        "resume_at": row.resume_at if line.is_paused else None,
+        **_row_as_json(row, is_paused=line.is_paused),
+    }
+
+
+def limits_as_json(names: Iterable[str], alias: str) -> dict[str, dict[str, Any]]:
+    """Return how queues are paused and limited, by name, as ``as_json`` does; their jobs are not counted."""
+    rows = {row.name: row for row in Queue.objects.using(alias).annotate(is_paused=PAUSED).filter(name__in=names)}
+    return {
+        name: {"name": name, **_row_as_json(row, is_paused=getattr(row, "is_paused", False))}
+        for name in names
+        for row in [rows.get(name) or Queue(name=name)]
+    }
+
+
+def _row_as_json(row: Queue, *, is_paused: bool) -> dict[str, Any]:
+    return {
+        "is_paused": is_paused,
+        "paused_at": row.paused_at if is_paused else None,
+        "paused_by": row.paused_by if is_paused else None,
+        "pause_reason": row.pause_reason if is_paused else None,
+        "resume_at": row.resume_at if is_paused else None,
         "max_running": row.max_running,
         "rate_limit": row.rate_limit,
         "rate_period_seconds": row.rate_period_seconds,

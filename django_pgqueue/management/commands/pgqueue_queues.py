@@ -1,5 +1,6 @@
 import argparse
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -21,7 +22,7 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.queries import TookTooLong, bounded
 from django_pgqueue.exceptions import InvalidLimit
 from django_pgqueue.insights.formatting import plain, user
-from django_pgqueue.insights.overview import as_json, limits_of, lines_of, names, table
+from django_pgqueue.insights.overview import as_json, limits_as_json, limits_of, lines_of, names, table
 from django_pgqueue.models import Queue
 
 UNSAID = object()
@@ -46,6 +47,7 @@ class Command(BaseCommand):
         restore = actions.add_parser("restore", help="give these queues the limits of PGQUEUE['QUEUES'] again")
         restore.add_argument("names", nargs="+", metavar="NAME")
         for sub in (pause, resume, limit, restore):
+            add_json(sub)
             sub.add_argument("--by", default="", help="who does it; default: the user's name here")
         changes = ((pause, self._pause), (resume, self._resume), (limit, self._limit), (restore, self._restore))
         for sub, call in ((listing, self._list), *changes):
@@ -78,31 +80,45 @@ class Command(BaseCommand):
     def _pause(self, options: dict[str, Any]) -> None:
         database, by = options["database"], options["by"] or user()
         known = set(Queue.objects.using(database).filter(name__in=options["names"]).values_list("name", flat=True))
+        said = {}
         for name in options["names"]:
             is_new = queues.pause(
                 name, by=by, reason=options["reason"], resume_at=options["resume_at"], database=database
             )
-            said = "paused" if is_new else "paused already, and now as you say"
             unseen = "" if name in known else " No job has been seen on it yet."
-            self.stdout.write(f"{plain(name)}: {said}.{unseen}")
+            said[name] = f"{'paused' if is_new else 'paused already, and now as you say'}.{unseen}"
+        self._tell(options, said)
 
     def _resume(self, options: dict[str, Any]) -> None:
+        said = {}
         for name in options["names"]:
             was_paused = queues.resume(name, by=options["by"] or user(), database=options["database"])
-            self.stdout.write(f"{plain(name)}: {'resumed' if was_paused else 'was not paused'}.")
+            said[name] = "resumed." if was_paused else "was not paused."
+        self._tell(options, said)
 
     def _limit(self, options: dict[str, Any]) -> None:
+        said = {}
         for name in options["names"]:
             queues.limit(name, **limits_from(options), by=options["by"] or user(), database=options["database"])
             row = Queue.objects.using(options["database"]).get(pk=name)
-            self.stdout.write(f"{plain(name)}: {limits_of(row) or 'no limit'}.")
+            said[name] = f"{limits_of(row) or 'no limit'}."
+        self._tell(options, said)
 
     def _restore(self, options: dict[str, Any]) -> None:
+        said = {}
         for name in options["names"]:
             was_edited = queues.restore(name, by=options["by"] or user(), database=options["database"])
             row = Queue.objects.using(options["database"]).get(pk=name)
-            said = limits_of(row) or "no limit"
-            self.stdout.write(f"{plain(name)}: {said}{'' if was_edited else ', as before'}.")
+            said[name] = f"{limits_of(row) or 'no limit'}{'' if was_edited else ', as before'}."
+        self._tell(options, said)
+
+    def _tell(self, options: dict[str, Any], said: Mapping[str, str]) -> None:
+        """Print what was done to each queue; as JSON, how they are paused and limited now."""
+        if options["json"]:
+            found = limits_as_json(said, options["database"])
+            self.stdout.write(json.dumps(list(found.values()), cls=DjangoJSONEncoder, indent=2))
+        else:
+            self.stdout.write("\n".join(f"{plain(name)}: {what}" for name, what in said.items()))
 
 
 def add_pause(parser: argparse.ArgumentParser) -> None:

@@ -1,5 +1,5 @@
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -33,6 +33,7 @@ class Command(BaseCommand):
         ):
             chosen = actions.add_parser(action, help=meaning)
             chosen.add_argument("names", nargs="+", metavar="NAME")
+            add_json(chosen)
             chosen.add_argument("--by", default="", help="who does it; default: the user's name here")
         for sub in actions.choices.values():
             sub.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
@@ -53,26 +54,36 @@ class Command(BaseCommand):
     def _do(self, options: dict[str, Any]) -> Collection[str]:
         names, action, alias = options["names"], options["action"], options["database"]
         by = options["by"] or user()
+        jobs: Mapping[str, int] = {}
         with transaction.atomic(using=alias):
             if action == "run":
                 jobs = schedules.run(names, by=by, database=alias)
                 said = {name: f"job {job_id} is enqueued" for name, job_id in jobs.items()}
             else:
                 said = dict.fromkeys(CHANGES[action](names, by=by, database=alias), f"{action}d")
-        for name, what in said.items():
-            self.stdout.write(f"{plain(name)}: {what}.")
+        if options["json"]:
+            self._print_json(list(Schedule.objects.using(alias).filter(name__in=said)), alias, jobs)
+        else:
+            for name, what in said.items():
+                self.stdout.write(f"{plain(name)}: {what}.")
         return said
 
     def _list(self, options: dict[str, Any]) -> Collection[str]:
         known = Schedule.objects.using(options["database"])
         found = list(known.filter(name__in=options["names"]) if options["names"] else known.all())
-        last = outcomes(found, options["database"])
         if options["json"]:
-            self.stdout.write(json.dumps([as_json(one, last.get(one.id)) for one in found], indent=2))
+            self._print_json(found, options["database"])
         else:
+            last = outcomes(found, options["database"])
             texts = ["\n  ".join([plain(one.name), *described(one, last.get(one.id))]) for one in found]
             self.stdout.write("\n".join(texts) if found or options["names"] else _nothing())
         return [one.name for one in found]
+
+    def _print_json(self, found: Sequence[Schedule], alias: str, jobs: Mapping[str, int] | None = None) -> None:
+        """Print how schedules are, each with the job of it that was enqueued just now, if one was."""
+        last, jobs = outcomes(found, alias), jobs or {}
+        told = [as_json(one, last.get(one.id)) | ({"job": jobs[one.name]} if one.name in jobs else {}) for one in found]
+        self.stdout.write(json.dumps(told, indent=2))
 
     def _name_others(self, options: dict[str, Any], done: Collection[str]) -> None:
         skipped = [name for name in options["names"] if name not in done]

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -26,6 +27,7 @@ class Command(BaseCommand):
         stop = actions.add_parser("stop", help="let their commands stop as on SIGTERM, all processes of each")
         stop.add_argument("ids", nargs="*", type=job_id, metavar="ID", help="of these processes, as list names them")
         add_queue(stop, "of those that serve one of these queues")
+        add_json(stop)
         stop.add_argument("--all", action="store_true", help="of all that are alive")
         stop.add_argument("--by", default="", help="who does it; default: the user's name here")
         for sub, call in ((listing, self._list), (stop, self._stop)):
@@ -44,7 +46,7 @@ class Command(BaseCommand):
     def _list(self, options: dict[str, Any]) -> None:
         found = serving(options)
         if options["json"]:
-            self.stdout.write(json.dumps([as_json(state) for state in found], cls=DjangoJSONEncoder, indent=2))
+            self._print_json(found)
         else:
             self.stdout.write(table(found) if found else "There is no worker.")
 
@@ -57,16 +59,23 @@ class Command(BaseCommand):
         ids = options["ids"] or [state.row.pk for state in serving(options) if state.word in ("busy", "idle")]
         with transaction.atomic(using=options["database"]):
             asked = workers.stop(ids, by=options["by"] or user(), database=options["database"])
-        self.stdout.write(f"Asked to stop: {', '.join(map(str, asked))}." if asked else "No worker was asked to stop.")
+        if options["json"]:
+            rows = with_clock(Worker.objects.using(options["database"]).filter(pk__in=asked).order_by("pk"))
+            self._print_json(states_of(rows, options["database"]))
+        else:
+            self.stdout.write(f"Asked to stop: {_listed(asked)}." if asked else "No worker was asked to stop.")
         if skipped := sorted(set(ids) - set(asked)):
             self._name_others(skipped, options["database"])
 
+    def _print_json(self, found: Iterable[WorkerState]) -> None:
+        self.stdout.write(json.dumps([as_json(state) for state in found], cls=DjangoJSONEncoder, indent=2))
+
     def _name_others(self, ids: list[int], alias: str) -> None:
         there = set(Worker.objects.using(alias).filter(pk__in=ids).values_list("pk", flat=True))
-        if unknown := [str(one) for one in ids if one not in there]:
-            raise CommandError(f"There is no worker {', '.join(unknown)}. See: manage.py pgqueue_workers list")
+        if unknown := [one for one in ids if one not in there]:
+            raise CommandError(f"There is no worker {_listed(unknown)}. See: manage.py pgqueue_workers list")
         raise CommandError(
-            f"Left alone: {', '.join(map(str, ids))}. They were asked before, or another session is just changing them."
+            f"Left alone: {_listed(ids)}. They were asked before, or another session is just changing them."
         )
 
 
@@ -75,3 +84,7 @@ def serving(options: dict[str, Any]) -> list[WorkerState]:
     rows = with_clock(Worker.objects.using(options["database"]).order_by("host", "pid", "id"))
     chosen = [row for row in rows if not options["queue"] or QueueSelector.of(row.queues).among(options["queue"])]
     return states_of(chosen, options["database"])
+
+
+def _listed(ids: Iterable[int]) -> str:
+    return ", ".join(map(str, ids))

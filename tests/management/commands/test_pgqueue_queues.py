@@ -47,6 +47,20 @@ def test_list_as_json(transactional_db):
     assert (mail["rate_limit"], mail["rate_period_seconds"], mail["rate_burst"]) == (5, 1.0, 1)
 
 
+def test_actions_as_json_tell_how_the_queues_are_now(transactional_db, settings):
+    settings.PGQUEUE = {**settings.PGQUEUE, "QUEUES": {"mail": {"max_running": 4}}}
+    [mail, other] = json.loads(run("pause", "mail", "other", "--by", "ann", "--json"))
+    assert (mail["name"], mail["is_paused"], mail["paused_by"], other["name"]) == ("mail", True, "ann", "other")
+    [mail] = json.loads(run("limit", "mail", "--rate", "5/s", "--by", "eve", "--json"))
+    assert (mail["is_paused"], mail["rate_limit"], mail["limited_by"]) == (True, 5, "eve")
+    [mail] = json.loads(run("restore", "mail", "--json"))
+    assert (mail["rate_limit"], mail["max_running"], mail["limited_by"]) == (None, 4, None)
+    [mail, new] = json.loads(run("resume", "mail", "new", "--json"))
+    assert (mail["is_paused"], mail["paused_by"], new["name"], new["is_paused"]) == (False, None, "new", False)
+    listed = json.loads(run("list", "mail", "--json"))[0]
+    assert mail.items() <= listed.items()
+
+
 def test_limits_of_the_code_are_named_and_restored(transactional_db, settings):
     settings.PGQUEUE = {**settings.PGQUEUE, "QUEUES": {"mail": {"max_running": 4}, "reports": {}}}
     assert run("restore", "mail", "reports") == "mail: 4 at once, as before.\nreports: no limit, as before.\n"

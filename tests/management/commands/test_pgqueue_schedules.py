@@ -1,6 +1,7 @@
 """manage.py pgqueue_schedules: schedules are listed, paused and run."""
 
 import datetime as dt
+import json
 
 import pytest
 from django.core.management import CommandError
@@ -53,6 +54,17 @@ def test_schedules_are_paused_resumed_and_run(queue):
     assert schedule("run", "hourly") == f"hourly: job {Job.objects.latest('id').id} is enqueued.\n"
     assert schedule("resume", "hourly") == "hourly: resumed.\n"
     assert Schedule.objects.get().next_at > START + HOUR
+
+
+def test_actions_as_json_tell_how_the_schedules_are_now(queue):
+    make()
+    [paused] = json.loads(schedule("pause", "hourly", "--by", "eve", "--json"))
+    assert (paused["name"], paused["is_enabled"], paused["paused_by"]) == ("hourly", False, "eve")
+    [ran] = json.loads(schedule("run", "hourly", "--json"))
+    assert (ran["name"], ran["job"]) == ("hourly", Job.objects.latest("id").id)
+    [resumed] = json.loads(schedule("resume", "hourly", "--json"))
+    assert (resumed["is_enabled"], "job" in resumed) == (True, False)
+    assert [resumed] == json.loads(schedule("list", "--json"))
 
 
 def test_run_that_cannot_be_enqueued_changes_nothing():

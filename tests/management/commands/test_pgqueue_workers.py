@@ -80,6 +80,15 @@ def test_stop_asks_all_processes_of_the_command():
     assert other.pk not in asked()
 
 
+def test_stop_as_json_tells_the_processes_that_were_asked():
+    one, two, _other = worker(), worker(), worker(supervisor_id=2)
+    told = json.loads(run("stop", one.pk, "--by", "eve", "--json"))
+    assert [(state["id"], state["state"], state["stop_requested_by"]) for state in told] == [
+        (one.pk, "stopping", "eve"),
+        (two.pk, "stopping", "eve"),
+    ]
+
+
 def test_stop_of_a_queue_asks_those_that_serve_it():
     mail, reports = worker(queues=["mail"]), worker(queues=["reports"], supervisor_id=2)
     run("stop", "--queue", "mail")
