@@ -1,6 +1,8 @@
-"""Queues that ``PGQUEUE["QUEUES"]`` declares. Workers bring their limits into the table: at their start, then often.
+"""Queues that ``PGQUEUE["QUEUES"]`` declares. Workers bring their limits into the table when they start.
 
-Limits that staff have set win, until they are taken back. Code that declares no queue at all leaves all limits alone.
+Each worker does it once: so one with old code, which goes on for a while in a deploy, does not undo what a new one has
+declared. Limits that staff have set win, until they are taken back. Code that declares no queue at all leaves all
+limits alone.
 """
 
 import difflib
@@ -76,24 +78,37 @@ def undeclared(names: Iterable[str]) -> dict[str, str]:
     }
 
 
-def apply_limits(database: QueueConnection) -> list[str]:
-    """Give queues the limits that the code has for them, also none; return those that have changed.
+class DeclaredLimits:
+    """The limits that the code has, on their way into the table: one of these for each worker command."""
 
-    What staff have set stays. A queue whose row another transaction has locked is left for the next time.
-    """
-    wanted = declared_queues()
-    if not wanted:
-        return []
-    rows = database.rows(statement("limits_of_code"), {"names": list(wanted)})
-    standing = {name: (is_edited, Limits(*limits)) for name, is_edited, *limits in rows}
-    changed = []
-    for name in sorted(wanted.keys() | standing.keys()):
-        limits = wanted[name].limits if name in wanted else Limits()
-        is_edited, now = standing.get(name, (False, Limits()))
-        if limits != now and not is_edited and _apply(database, name, limits):
-            changed.append(name)
-            logger.info("Queue %s limited by PGQUEUE['QUEUES']: max_running %s, rate %s", name, *_told(limits))
-    return changed
+    def __init__(self, database: QueueConnection) -> None:
+        self._database = database
+        self._left: set[str] | None = None  # queues whose rows were locked; None: nothing is done yet
+
+    def apply(self) -> list[str]:
+        """Give queues the limits that the code has for them, also none; return those that have changed.
+
+        What staff have set stays. A queue whose row another transaction has locked is left for the next time; of the
+        others that is over.
+        """
+        wanted = declared_queues()
+        if not wanted or self._left == set():
+            return []
+        rows = self._database.rows(statement("limits_of_code"), {"names": list(wanted)})
+        standing = {name: (is_edited, Limits(*limits)) for name, is_edited, *limits in rows}
+        changed, left = [], set()
+        for name in sorted(wanted.keys() | standing.keys() if self._left is None else self._left):
+            limits = wanted[name].limits if name in wanted else Limits()
+            is_edited, now = standing.get(name, (False, Limits()))
+            if limits == now or is_edited:
+                continue
+            if _apply(self._database, name, limits):
+                changed.append(name)
+                logger.info("Queue %s limited by PGQUEUE['QUEUES']: max_running %s, rate %s", name, *_told(limits))
+            else:
+                left.add(name)
+        self._left = left
+        return changed
 
 
 def _apply(database: QueueConnection, name: str, limits: Limits) -> bool:

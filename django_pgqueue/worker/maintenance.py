@@ -18,7 +18,7 @@ from django_pgqueue.db.connections import QueueConnection, Row
 from django_pgqueue.db.errors import is_too_slow
 from django_pgqueue.db.notify import CHANNEL, KILLS, limits_payload, queue_payload, send_or_warn
 from django_pgqueue.flow.concurrency import SWEEP_SECONDS, ConcurrencySweeper
-from django_pgqueue.flow.declared_queues import apply_limits
+from django_pgqueue.flow.declared_queues import DeclaredLimits
 from django_pgqueue.flow.fairness import TURNS_SECONDS, FairKeys
 from django_pgqueue.flow.queue_limits import end_pauses, register_queues
 from django_pgqueue.jobs.leases import deregister, has_session, worker_leases
@@ -92,6 +92,7 @@ class MaintenanceRunner:
         self._promoting = AdaptiveBatch()
         self._has_told = False  # of a pooler that statements cannot be prepared behind
         self._pending = PendingWork()
+        self._limits = DeclaredLimits(self.database)
         self._sweeper = ConcurrencySweeper(self.database, self._announce_work)
         self._stats = StatsBuffer(self.database, meter)
         self._reaper = Reaper(self.database, pool, monitor, announce=self._announce_work, stats=self._stats)
@@ -241,7 +242,7 @@ class MaintenanceRunner:
     def _look_at_queues(self) -> None:
         register_queues(self.database)
         end_pauses(self.database)
-        if changed := apply_limits(self.database):
+        if changed := self._limits.apply():
             self._announce({limits_payload(name) for name in changed})
 
     def _look_whether_drained(self) -> float | None:

@@ -8,7 +8,7 @@ from django.db import IntegrityError
 import tests.app.tasks as app
 from django_pgqueue import queues
 from django_pgqueue.exceptions import InvalidLimit
-from django_pgqueue.flow.declared_queues import DeclaredQueue, apply_limits, start_within, undeclared
+from django_pgqueue.flow.declared_queues import DeclaredLimits, DeclaredQueue, start_within, undeclared
 from django_pgqueue.flow.queue_limits import Limits
 from django_pgqueue.models import Queue
 from tests.support.queue_limits import take
@@ -24,6 +24,11 @@ def declare(settings):
         settings.PGQUEUE = {**settings.PGQUEUE, "QUEUES": declared}
 
     return run
+
+
+def apply_limits(queue) -> list[str]:
+    """Do what a worker does that starts."""
+    return DeclaredLimits(queue).apply()
 
 
 def limits_of(name: str) -> Limits:
@@ -115,10 +120,24 @@ def test_queue_whose_row_is_locked_is_left_for_the_next_time(queue, other_queue,
     declare(mail={"max_running": 1})
     assert apply_limits(queue) == ["mail"]
     declare(mail={"max_running": 2}, reports={"max_running": 1})
+    worker = DeclaredLimits(queue)
     with other_queue.transaction():
         other_queue.rows("SELECT FROM pgqueue_queues WHERE name = 'mail' FOR UPDATE", {})
-        assert apply_limits(queue) == ["reports"]
-    assert apply_limits(queue) == ["mail"]
+        assert worker.apply() == ["reports"]
+    assert worker.apply() == ["mail"]
+    assert worker.apply() == []
+
+
+def test_worker_with_old_code_does_not_undo_what_a_new_one_declares(queue, declare):
+    """As in a deploy, where both run for a while."""
+    declare(mail={"max_running": 2}, imports={"max_running": 9})
+    old = DeclaredLimits(queue)
+    assert old.apply() == ["imports", "mail"]
+    declare(mail={"max_running": 3}, reports={"max_running": 1})
+    assert apply_limits(queue) == ["imports", "mail", "reports"]
+    declare(mail={"max_running": 2}, imports={"max_running": 9})
+    assert old.apply() == []
+    assert [limits_of(name).max_running for name in ("mail", "imports", "reports")] == [3, None, 1]
 
 
 def test_queue_that_the_code_does_not_declare_has_nothing_to_restore(db, declare):

@@ -1,5 +1,5 @@
 -- The limits of queues that the code declares, and of others that it may have declared before, as staff have not set
--- them. Called by declared_queues.apply_limits(), every ten seconds where any is declared. Locks nothing. Reads the
+-- them. Called by DeclaredLimits.apply() when a worker starts, where any is declared. Locks nothing. Reads the
 -- table, which has a row for each queue.
 SELECT
     queue.name,
