@@ -271,7 +271,7 @@ class _Arguments(NamedTuple):
         return tuple(self.signature.parameters)
 
     def written(self, names: Iterable[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
-        """Return the values of these arguments as they stand in keys: JSON of their stored form, or a digest of it.
+        """Return the values of these arguments for keys: JSON of their stored form, or a digest of it.
 
         Raises:
             InvalidArguments: no JSON can be made of one.
@@ -402,5 +402,5 @@ def _digest(names: Iterable[str], values: Iterable[str]) -> str:
 
 
 def _secret_digest(value: str) -> str:
-    """Return a text likewise that cannot be found by trying values, unless one knows the SECRET_KEY of the project."""
+    """Return such a text that cannot be found by trying values without the SECRET_KEY of the project."""
     return salted_hmac("django_pgqueue.keys", value, algorithm="sha256").hexdigest()

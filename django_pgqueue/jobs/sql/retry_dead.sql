@@ -1,6 +1,6 @@
 -- Send dead jobs back to be run, with all their attempts before them and a note in their history. Called by
 -- dead_letter.retry() for staff. Locked rows are left out. Found by primary key. They have not been started yet: so the
--- day after which an unknown task is one counts anew, see failure.unknown_task(). A job whose unique key another live
+-- day after which an unknown task is one counts again, see failure.unknown_task(). A job whose unique key another live
 -- job holds stays dead, and its id is missing from the answer; so does one that the checks pgqueue_jobs_lengths and
 -- pgqueue_jobs_instants would refuse, as SQL may have inserted it before there were any.
 WITH target AS MATERIALIZED (
