@@ -3,6 +3,7 @@
 import dataclasses
 import datetime as dt
 import difflib
+import functools
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -179,6 +180,19 @@ class Options:
     def keep_seconds(self) -> int | None:
         """For how long a succeeded job is kept; None: as long as its partition, or not at all."""
         return math.ceil(seconds_of(self.keep_for)) if self.keep_result and self.keep_for is not None else None
+
+    @functools.cached_property
+    def columns(self) -> Mapping[str, Any]:
+        """The columns of a job that are the same whenever it is enqueued."""
+        return {
+            "queue": self.queue,
+            "priority": self.priority,
+            "delay_seconds": self.delay_seconds,
+            "max_attempts": self.attempts_allowed,
+            "timeout_seconds": self.timeout_seconds,
+            "keep": self.keep_result,
+            "keep_seconds": self.keep_seconds,
+        }
 
     @property
     def uniqueness(self) -> Unique:

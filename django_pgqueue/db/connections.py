@@ -17,13 +17,12 @@ from typing import Any, Protocol
 import psycopg
 from django.db import DatabaseError, Error, InterfaceError, ProgrammingError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.postgresql.base import Cursor, ServerBindingCursor
-from django.db.backends.utils import CursorWrapper
 from django.utils.connection import ConnectionDoesNotExist
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from django_pgqueue.conf import conf
+from django_pgqueue.db.cursors import FollowUp, inserting
 from django_pgqueue.db.errors import Silence, is_locked, is_of_another_schema, is_rolled_back, is_transient
 from django_pgqueue.db.pipeline import impatient, one_transaction
 from django_pgqueue.exceptions import ConfigurationError
@@ -82,26 +81,6 @@ class PendingResult(Protocol):
 ARGUMENTS = "args"  # parameter of statements that insert jobs, or change their arguments
 
 
-def bound_by_server(connection: BaseDatabaseWrapper) -> CursorWrapper:
-    """Return a cursor of Django's whose parameters go to the server apart from the statement.
-
-    By default Django puts them into its text, which is in ``pg_stat_activity`` and in several logs of the server for
-    more people than may read the table. All else is as with any cursor: transaction, log of queries, wrappers. A class
-    of cursors that other code has chosen, as to trace them, is left.
-    """
-    connection.close_if_health_check_failed()  # as cursor() would, which then opens one that binds by itself
-    connection.ensure_connection()
-    beneath: Any = connection.connection
-    factory = beneath.cursor_factory
-    if factory is not Cursor:
-        return connection.cursor()
-    beneath.cursor_factory = ServerBindingCursor
-    try:
-        return connection.cursor()
-    finally:
-        beneath.cursor_factory = factory
-
-
 OPEN = {TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR}
 
 
@@ -142,10 +121,15 @@ def as_one(caller: "Database") -> contextlib.AbstractContextManager[object]:
 
 
 class CallerConnection:
-    """The caller's Django connection. Statements join the transaction that is open on it, if one is."""
+    """The caller's Django connection. Statements join the transaction that is open on it, if one is.
+
+    Attributes:
+        follow_up: is run after the next statement that inserts jobs, where both can go together.
+    """
 
     def __init__(self, alias: str | None = None) -> None:
         self.alias = alias or conf.database
+        self.follow_up: FollowUp | None = None
 
     @property
     def in_transaction(self) -> bool:
@@ -156,7 +140,7 @@ class CallerConnection:
     def rows(self, sql: str, parameters: Parameters) -> list[Row]:
         connection = postgresql(self.alias)
         try:
-            with bound_by_server(connection) if ARGUMENTS in parameters else connection.cursor() as cursor:
+            with inserting(connection, self.follow_up) if ARGUMENTS in parameters else connection.cursor() as cursor:
                 cursor.execute(sql, parameters)
                 rows: list[Row] = cursor.fetchall()
                 return rows

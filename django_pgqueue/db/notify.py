@@ -10,6 +10,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection, Database, MaintenanceConnection, postgresql
+from django_pgqueue.db.cursors import FollowUp
 from django_pgqueue.db.errors import is_over_limit, is_transient, one_line
 from django_pgqueue.db.queries import statement
 
@@ -85,6 +86,11 @@ def notify_queues(to: str | Database, queues: Iterable[str]) -> None:
     if conf.notify:
         for queue in sorted(queues):
             _after_commit(to, (queue_payload(queue),))
+
+
+def wake_up(queue: str) -> FollowUp | None:
+    """Return the statement that announces work on a queue; None where workers are not notified."""
+    return FollowUp(statement("wake"), {"payload": queue_payload(queue)}) if conf.notify else None
 
 
 def notify_keys(to: str | Database, keys: Collection[str]) -> None:

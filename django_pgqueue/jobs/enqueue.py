@@ -12,7 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_pgqueue import registry
 from django_pgqueue.db.connections import CallerConnection, Database, postgresql
-from django_pgqueue.db.notify import notify_keys, notify_queues
+from django_pgqueue.db.notify import notify_keys, notify_queues, wake_up
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidArguments, InvalidOption
 from django_pgqueue.instrumentation import UNSEEN, InsertHook, around_insert
@@ -42,7 +42,12 @@ def insert_one(
     """Insert one job in the caller's transaction and wake workers once that has committed; see ``enqueue``."""
     check_signature(task, args, kwargs)
     caller = _caller(task)
+    options = task.options
+    if options.run_at is None and not options.delay and not task.needs_control:
+        caller.follow_up = wake_up(options.queue)
     inserted = insert(caller, task, args, kwargs, schedule_id=schedule_id)
+    if caller.follow_up and caller.follow_up.is_done:
+        inserted.ready.clear()  # woken already
     _notify(task, inserted)
     return inserted
 
@@ -255,16 +260,10 @@ def _parameters(task: TaskDefinition, seen: InsertHook, schedule_id: int | None)
     options, parent = task.options, find_current()
     metadata = {**seen.metadata, **options.metadata}
     return {
+        **options.columns,
         "task": task.name,
-        "queue": options.queue,
-        "priority": options.priority,
         "run_at": options.due_at,
-        "delay_seconds": options.delay_seconds,
-        "max_attempts": options.attempts_allowed,
         "lease_seconds": options.lease_seconds,
-        "timeout_seconds": options.timeout_seconds,
-        "keep": options.keep_result,
-        "keep_seconds": options.keep_seconds,
         "parent_id": (parent.id or None) if parent else None,
         "schedule_id": schedule_id,
         "backend": task.backend,

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from django.db import DataError, connections
+from django.db import DataError, connections, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import jobs
@@ -164,6 +164,27 @@ def test_statements_are_prepared_where_the_pooler_keeps_them_apart(pool, client)
     for _ in range(20):
         for number, database in enumerate(clients):  # the same name for another statement in each client
             assert database.rows(f"SELECT {number}, %(one)s::integer", {"one": 1}) == [(number, 1)]
+
+
+def test_callers_behind_a_pooler_share_its_server_and_prepare_nothing_there(pool, sql):
+    """Each INSERT goes with its wake-up, and the pooler may lend the server to the other caller in between."""
+    pool(default_pool_size=1, **UNTRACKED)
+    noop = app.noop.using(database=ALIAS)
+
+    def enqueue_some():
+        connections[ALIAS].connect()  # a test may not let Django do it
+        for _ in range(5):
+            noop.enqueue()
+            with transaction.atomic(using=ALIAS):
+                noop.enqueue()
+        connections[ALIAS].close()
+
+    callers = [threading.Thread(target=enqueue_some) for _ in range(2)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert sql("SELECT count(*) FROM pgqueue_jobs") == [(20,)]
 
 
 def test_setting_decides_about_prepared_statements_where_it_says_so(pool, client, settings):

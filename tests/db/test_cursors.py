@@ -1,0 +1,194 @@
+"""INSERTs of jobs on the caller's connection: seen by what watches, prepared, with the wake-up in one round trip."""
+
+import contextlib
+
+import psycopg
+import pytest
+from django.db import Error, OperationalError, ProgrammingError, connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+import tests.app.tasks as app
+from django_pgqueue.db import cursors, notify
+from django_pgqueue.models import Job
+
+PREPARED = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%%INSERT INTO pgqueue_jobs%%'"
+
+
+@pytest.fixture
+def announced(queue, caller):
+    """Return a function that gives the payloads announced from here on."""
+    listening, heard = queue.autocommit(), []
+    listening.add_notify_handler(lambda notification: heard.append(notification.payload))
+    listening.execute("LISTEN pgqueue_jobs")
+
+    def so_far():
+        listening.execute("SELECT 1")
+        return heard
+
+    return so_far
+
+
+@pytest.fixture(params=["plain", "prepared"])
+def caller(request, transactional_db):
+    """Django's connection, where nothing or the INSERT is prepared."""
+    connection.close()
+    connection.ensure_connection()
+    if request.param == "prepared":
+        app.noop.enqueue_many([()] * cursors.UNPREPARED)
+        app.noop.enqueue()
+        Job.objects.all().delete()
+    return connection
+
+
+def test_job_and_its_wake_up_are_one_statement_for_what_watches_django(caller, announced):
+    seen = []
+
+    def watch(execute, sql, params, many, context):
+        seen.append((sql, params["task"]))
+        return execute(sql, params, many, context)
+
+    with CaptureQueriesContext(caller) as captured, caller.execute_wrapper(watch):
+        handle = app.record.enqueue("secret")
+    [(sql, task)] = seen
+    assert ("INSERT INTO pgqueue_jobs" in sql, task) == (True, "tests.app.tasks.record")
+    [text] = [query["sql"] for query in captured]
+    assert ("INSERT INTO pgqueue_jobs" in text, "secret" in text) == (True, False)
+    assert Job.objects.get(pk=handle.id).args == ["secret"]
+    assert announced() == ["default"]
+
+
+def test_job_whose_commit_fails_is_an_error_of_the_caller_though_its_wake_up_goes_well(caller, sql):
+    sql(
+        "CREATE FUNCTION pgqueue_fail() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE 'too late' USING ERRCODE = '55000'; END $$"
+    )
+    sql(
+        "CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON pgqueue_jobs DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW EXECUTE FUNCTION pgqueue_fail()"
+    )
+    try:
+        for _ in range(2):
+            with pytest.raises(Error, match="too late"):
+                app.noop.enqueue()
+        assert not Job.objects.exists()
+    finally:
+        sql("DROP FUNCTION pgqueue_fail CASCADE")
+    assert app.noop.enqueue().created
+
+
+def test_job_is_there_though_its_wake_up_is_refused(caller, monkeypatch, caplog):
+    monkeypatch.setattr(notify, "queue_payload", lambda name: "x" * 8000)  # more than PostgreSQL takes
+    handle = app.noop.enqueue()
+    assert Job.objects.filter(pk=handle.id).exists()
+    assert "payload string too long" in caplog.text
+
+
+def test_job_is_there_though_the_connection_breaks_at_its_wake_up(caller, monkeypatch, caplog):
+    monkeypatch.setattr(
+        notify,
+        "statement",
+        {"wake": "SELECT pg_terminate_backend(pg_backend_pid()) WHERE %(payload)s::text <> ''", "notify": "?"}.get,
+    )
+    handle = app.noop.enqueue()
+    monkeypatch.undo()
+    connection.close()
+    assert Job.objects.filter(pk=handle.id).exists()
+    assert "Wake-up ['default'] failed" in caplog.text
+
+
+def test_connection_that_breaks_at_the_insert_is_an_error(caller, sql):
+    sql(
+        "CREATE FUNCTION pgqueue_end() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$"
+    )
+    sql("CREATE TRIGGER ends BEFORE INSERT ON pgqueue_jobs FOR EACH ROW EXECUTE FUNCTION pgqueue_end()")
+    try:
+        with pytest.raises(OperationalError):
+            app.noop.enqueue()
+    finally:
+        connection.close()
+        sql("DROP FUNCTION pgqueue_end CASCADE")
+    assert not Job.objects.exists()
+
+
+def test_error_of_the_insert_leaves_the_connection_as_it_was(caller, sql):
+    pid = caller.connection.info.backend_pid
+    sql("ALTER TABLE pgqueue_jobs RENAME metadata TO other")
+    try:
+        with pytest.raises(ProgrammingError, match="metadata"):
+            app.noop.enqueue()
+    finally:
+        sql("ALTER TABLE pgqueue_jobs RENAME other TO metadata")
+    assert app.noop.enqueue().created
+    assert caller.connection.info.backend_pid == pid
+
+
+@pytest.mark.parametrize("is_atomic", [False, True])
+def test_insert_is_prepared_once_a_connection_is_used_for_several(transactional_db, is_atomic):
+    connection.close()
+    for number in range(cursors.UNPREPARED + 3):
+        with transaction.atomic() if is_atomic else contextlib.nullcontext():
+            app.noop.enqueue()
+        with connection.cursor() as cursor:
+            cursor.execute(PREPARED, [])
+            assert cursor.fetchall() == [(int(number >= cursors.UNPREPARED),)]
+
+
+@pytest.mark.parametrize("setting", [False, None])
+def test_insert_is_not_prepared_where_a_pooler_may_mix_it_up(transactional_db, settings, monkeypatch, setting):
+    settings.PGQUEUE = {"PREPARED_STATEMENTS": setting}
+    connection.close()
+    if setting is None:  # a pooler gives its clients process ids of its own
+        monkeypatch.setattr(psycopg.ConnectionInfo, "backend_pid", 1)
+    for _ in range(cursors.UNPREPARED + 2):
+        app.noop.enqueue()
+        with transaction.atomic():
+            app.noop.enqueue()
+    with connection.cursor() as cursor:
+        cursor.execute(PREPARED, [])
+        assert cursor.fetchall() == [(0,)]
+
+
+@pytest.mark.parametrize("command", ["DISCARD ALL", "DEALLOCATE ALL"])
+def test_connection_whose_prepared_statements_were_dropped_gets_no_others(transactional_db, command):
+    connection.close()
+    for _ in range(cursors.UNPREPARED + 1):
+        app.noop.enqueue()
+    with connection.cursor() as cursor:
+        cursor.execute(command)
+    app.noop.enqueue()
+    with transaction.atomic():
+        app.noop.enqueue()
+    assert Job.objects.count() == cursors.UNPREPARED + 3
+    with connection.cursor() as cursor:
+        cursor.execute(PREPARED, [])
+        assert cursor.fetchall() == [(0,)]
+
+
+def test_dropped_statement_is_an_error_inside_a_transaction_once(transactional_db):
+    """The server takes no other statement there until it is rolled back."""
+    connection.close()
+    for _ in range(cursors.UNPREPARED + 1):
+        with transaction.atomic():
+            app.noop.enqueue()
+    with connection.cursor() as cursor:
+        cursor.execute("DEALLOCATE ALL")
+    with pytest.raises(Error, match="prepared statement"), transaction.atomic():
+        app.noop.enqueue()
+    with transaction.atomic():
+        app.noop.enqueue()
+
+
+def test_wait_that_is_interrupted_does_not_leave_answers_for_the_next_statement(caller, monkeypatch):
+    def interrupted(steps, *args, **kwargs):
+        next(steps)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(caller.connection, "wait", interrupted, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        app.noop.enqueue()
+    monkeypatch.undo()
+    connection.close_if_unusable_or_obsolete()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 'mine'")
+        assert cursor.fetchall() == [("mine",)]
