@@ -190,12 +190,12 @@ class QueueConnection:
     It is a second Django wrapper of the alias with what the queue relies on overridden: READ COMMITTED, autocommit, no
     pool, no debug log, server-side binding and prepared statements. Not safe for two threads at once.
 
-    A server, or something on the way to it, that takes what is sent and never answers would hold up the caller for
-    ever: no statement of a server that works takes longer than its own limit. So after twice that time without a word
+    A server, or a proxy on the way to it, that takes statements and never answers would hold up the caller without
+    end: no statement of a server that works takes longer than its own limit. So after twice that time without a word
     the connection is given up, as if it had broken.
 
     Args:
-        purpose: ends up in ``application_name``, so that ``pg_stat_activity`` tells who it is.
+        purpose: part of ``application_name``, which ``pg_stat_activity`` shows.
         patience_seconds: for how long the server may be silent. None: twice ``STATEMENT_TIMEOUT_SECONDS``.
     """
 
@@ -218,7 +218,7 @@ class QueueConnection:
     def transaction(self, *, commits: bool = False, lock_milliseconds: int | None = None) -> Iterator[None]:
         """Run a few statements in one short transaction, with time limits and planner settings of its own.
 
-        What is only sent in it makes one round trip altogether, commit included. An error in between rolls back.
+        Statements that are only sent make one round trip altogether, commit included. An error in between rolls back.
 
         Args:
             commits: say COMMIT, so that what the server answers to it is known, and the connection outlives a refusal.
@@ -293,7 +293,7 @@ class QueueConnection:
     def lend(self) -> None:
         """Have this thread use this connection where it would use Django's own of the alias, from here on.
 
-        ``autocommit()`` opens it: used otherwise, it may wait for a silent server for ever.
+        ``autocommit()`` opens it: used otherwise, it may wait for a silent server without end.
         """
         connections[self.alias] = self._wrapper
 
@@ -315,16 +315,16 @@ class QueueConnection:
     def _impatient(self, parameters: Parameters) -> Any:
         """Connect as Django does, which then sends statements to set the connection up: none is waited for without end.
 
-        A pooler lets clients in that has no server for them, and may keep their first statement for ever.
+        A pooler lets clients in that has no server for them, and may keep their first statement without end.
         """
         connection = self._new_connection(parameters)
         connection.wait = functools.partial(self._wait, connection)
         return connection
 
     def _learn(self, connection: Any) -> None:
-        """Find out what stands at the other end: a server, or a pooler that lends one for each transaction.
+        """Find out whether the other end is a server, or a pooler that lends one for each transaction.
 
-        A pooler tells its clients process ids of its own, by which it knows whom they want cancelled.
+        A pooler gives its clients process ids of its own, by which it knows the statement that they want cancelled.
         """
         asked_at = time.monotonic()
         [(default, pid, clock)] = connection.execute(

@@ -67,7 +67,7 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def is_locked(error: BaseException) -> bool:
-    """Whether a lock was waited for in vain, for as long as ``lock_timeout`` says."""
+    """Whether a wait for a lock ended after ``lock_timeout``."""
     return _state(error) == "55P03"
 
 
@@ -107,7 +107,7 @@ def primary(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the kind of an error and the first line of what it says: the rest may have values of arguments."""
+    """Return the kind of an error and the first line of its message: the rest may have values of arguments."""
     return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 

@@ -107,7 +107,7 @@ def notify_due(to: str | Database, jobs: Collection[tuple[str, str | None]]) -> 
 
 
 def notify_kill(to: str | Database) -> None:
-    """Announce a kill request when the caller's transaction has committed, whatever ``PGQUEUE["NOTIFY"]`` says."""
+    """Announce a kill request when the caller's transaction has committed, also if ``PGQUEUE["NOTIFY"]`` is off."""
     _after_commit(to, (KILLS,))
 
 

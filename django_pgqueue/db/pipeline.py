@@ -81,9 +81,9 @@ def impatience(connection: Any, patience_seconds: float) -> Iterator[None]:
 
 
 def impatient(steps: Generator[Any, Any, Any], patience_seconds: float) -> Generator[Any, Any, Any]:
-    """Go through the steps of a conversation, which yield what they wait for and are told whether it has come.
+    """Run the steps of a conversation of psycopg, and raise ``Silence`` after ``patience_seconds`` without an answer.
 
-    psycopg tells so several times a second where nothing has.
+    A step yields the event that it waits for, and gets whether it has happened; if it has not, several times a second.
     """
     answered_at = time.monotonic()
     try:

@@ -82,7 +82,7 @@ def bounded(alias: str | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def along_an_index(alias: str, *, timeout_seconds: float | None = None) -> Iterator[None]:
-    """Read in the order of an index where there is one, whatever a scan and a sort seem to cost.
+    """Read in the order of an index where there is one, even if a scan and a sort seem cheaper.
 
     The hot table swings between empty and full, so its statistics mislead: a count that looks cheap may be a scan of
     everything. Nothing is written inside, so the transaction, or the savepoint, is rolled back to end the settings.

@@ -70,7 +70,7 @@ class PendingAdmission(NamedTuple):
     answer: PendingResult
 
     def read(self) -> Admitted:
-        """Return what it came to, once. Not to be acted on before the transaction has committed."""
+        """Return the result, once. Act on it only after the transaction has committed."""
         missed = frozenset(self.locking.names) - self.locking.got()
         return Admitted(frozenset(queue for (queue,) in self.answer.fetchall()), missed)
 
@@ -142,7 +142,7 @@ class AdmissionRequests:
 
 
 class ConcurrencySweeper:
-    """Maintenance's part: what is announced, at once; and all keys in turn, a bounded number each second.
+    """Maintenance's part: announced keys at once, and all keys in turn, a bounded number each second.
 
     ``announce`` is called with queues that have jobs to claim.
     """

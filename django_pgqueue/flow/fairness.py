@@ -1,8 +1,8 @@
-"""Pass of maintenance: let fair keys catch up that stand further behind than their turns say.
+"""Pass of maintenance: bring the jobs of fair keys forward that are further behind than their turns.
 
-A turn is given when a job is enqueued, by what can be seen then. Jobs that could not be seen, because their transaction
-was still open, may turn up far before those of other keys; so may jobs that were moved, or inserted by plain
-SQL. Then the first jobs of the others are brought forward, a hundred of each key at a time.
+A turn is given when a job is enqueued, after the jobs that are visible then. Jobs of a transaction that was still open
+may appear far before those of other keys; so may jobs that were moved, or inserted by plain SQL. Then the first jobs of
+the others are brought forward, a hundred of each key at a time.
 """
 
 import datetime as dt
@@ -48,7 +48,7 @@ class FairnessResult(NamedTuple):
 
 
 def advance_fair_keys(database: Database, *, after: Place = START, limit: int = 500) -> FairnessResult:
-    """Look at up to ``limit`` fair keys, and let those catch up that stand behind.
+    """Look at up to ``limit`` fair keys, and bring jobs of those forward that are behind.
 
     Any number of workers may do it: jobs that are being changed or claimed are left alone.
     """

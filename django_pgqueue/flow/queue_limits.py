@@ -55,8 +55,9 @@ def pause(
 ) -> bool:
     """Let no worker start jobs of a queue, in the caller's transaction.
 
-    Nothing is claimed from it once that has committed. What workers had fetched ahead goes back within a second, its
-    attempt restored; what runs goes on. Jobs can still be enqueued. One that is paused gets the new reason and time.
+    Nothing is claimed from it once that has committed. Jobs that workers had fetched ahead go back within a second,
+    their attempt restored; running jobs go on. Jobs can still be enqueued. One that is paused gets the new reason and
+    time.
 
     Args:
         name: the queue; it need not have had a job yet.
@@ -145,7 +146,7 @@ def limit(
     """Limit a queue for all workers together, in the caller's transaction. A limit that is not named stays as it is.
 
     It counts for every claim from the commit on. Jobs that run already count, and are not stopped. For a queue of
-    ``PGQUEUE["QUEUES"]`` it wins over what stands there, until ``restore``.
+    ``PGQUEUE["QUEUES"]`` it overrides the setting, until ``restore``.
 
     Args:
         name: the queue; it need not have had a job yet.
@@ -236,7 +237,7 @@ def write_limits(
     sets_rate: bool = True,
     spares_edited: bool = False,
 ) -> list[Row]:
-    """Set limits of a queue by one statement, and tell nothing of it.
+    """Set limits of a queue by one statement, without a notification.
 
     Args:
         by: name of the user who does it; None: they are those of the code.

@@ -194,6 +194,6 @@ STORES = {
 
 
 def standing(database: Database, outcomes: Sequence[Outcome]) -> frozenset[int]:
-    """Return the ids of the jobs among these whose leases still stand."""
+    """Return the ids of the jobs among these whose leases are still valid."""
     parameters = fence([outcome.job for outcome in outcomes])
     return frozenset(job_id for (job_id,) in database.rows(statement("still_leased"), parameters))

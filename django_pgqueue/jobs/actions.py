@@ -1,7 +1,7 @@
-"""The table of actions of staff on jobs, which all faces show. What they do is in ``manage.py`` and ``dead_letter.py``.
+"""Table of the actions of staff on jobs, which all faces show. ``manage.py`` and ``dead_letter.py`` carry them out.
 
-``ACTIONS`` is the only place that says what an action is called, what it needs, which jobs it is for and who may do it.
-The admin makes buttons and questions of it, ``pgqueue_jobs`` its subcommands, and a bulk action stores its name.
+``ACTIONS`` is the only place for the name of an action, its parameter, the jobs that it is for and its permission. The
+admin makes buttons and questions of it, ``pgqueue_jobs`` its subcommands, and a bulk action stores its name.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -100,7 +100,7 @@ MESSAGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Param:
-    """What an action needs besides the jobs; ``Options`` checks its value."""
+    """Parameter of an action; ``Options`` checks its value."""
 
     name: str  # of the argument in Python
     value_type: type[str] | type[int]

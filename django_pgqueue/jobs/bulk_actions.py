@@ -35,7 +35,7 @@ def begin(
     expected: int | None = None,
     database: str | None = None,
 ) -> int:
-    """Have an action done to all jobs that match now, by whichever worker is free, in the caller's transaction.
+    """Request an action on all jobs that match now, in the caller's transaction; any worker may carry it out.
 
     Jobs that are enqueued, die or finish after this are left out. Nothing is changed before the commit.
 
@@ -76,7 +76,7 @@ def begin(
 def stop(ids: Iterable[int], *, by: str, database: str | None = None) -> list[int]:
     """End bulk actions in the caller's transaction; return the ids of those that had not ended.
 
-    What they have done stays done. Waits for the slice that a worker is just doing, if one is: up to a second or so.
+    Changes that they have made stay. Waits for the slice that a worker is just processing, if any: about a second.
     """
     rows = CallerConnection(database).rows(statement("stop_bulk_action"), {"ids": ids_of(ids), "by": by})
     stopped = [bulk_action_id for (bulk_action_id,) in rows]
@@ -129,7 +129,7 @@ def in_slices(
 ) -> Iterator[BulkActionResult]:
     """Act on slice after slice, each in a transaction of its own; yield the tally whenever one has been committed.
 
-    Whatever ends it, and wherever, the slices before stay done, and the tally counts no others. Raises RuntimeError if
+    After any error the slices before it stay committed, and the tally counts no others. Raises RuntimeError if
     a transaction is open.
     """
     for ids in slices:

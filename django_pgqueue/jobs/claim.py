@@ -74,7 +74,7 @@ class Claim(NamedTuple):
         return rows[0] if rows else (False, 0.0)
 
     def jobs(self) -> list[ClaimedJob]:
-        """Return what was claimed, best first. Not to be run before the transaction has committed."""
+        """Return the claimed jobs, best first. They may run only after the transaction has committed."""
         shared = self.queue, self.lease_token, self.sent_at
         return [ClaimedJob._make(row + shared) for row in sorted(self.answer.fetchall())]
 
@@ -82,7 +82,7 @@ class Claim(NamedTuple):
 def ready_queues(database: Database, served: QueueSelector) -> list[str]:
     """Return which of the served queues have a job to claim, in their order.
 
-    Those of equal rank are in a random order, so that no queue waits for ever behind another.
+    Those of equal rank are in a random order, so that no queue always waits behind another.
     """
     if served.names:
         return [queue for (queue,) in database.rows(statement("ready_named_queues"), {"queues": list(served.names)})]

@@ -124,7 +124,7 @@ class CurrentJob:
 
     @property
     def progress(self) -> Mapping[str, Any] | None:
-        """The ``done``, ``total`` and ``message`` that this run has told last; None: nothing yet. Read-only."""
+        """The ``done``, ``total`` and ``message`` of the latest ``set_progress``; None: no call yet. Read-only."""
         return None if self._progress is None else MappingProxyType(self._progress)
 
     @property
@@ -138,18 +138,18 @@ class CurrentJob:
         return self._job.run_id
 
     def set_progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Tell how far the job has come. Others see it while it runs, whatever transaction it is in.
+        """Report the progress of the job. Others see it while the job runs, even inside a transaction.
 
         May be called as often as you like: it waits for nothing. The first is written at once, the latest once a
         second, and the last of all before the outcome.
 
         Args:
-            done: 0 to 10¹⁸, of whatever is counted.
-            total: likewise; of how much. None: not known.
+            done: number of units that are done, 0 to 10¹⁸; any unit.
+            total: number of all units, 0 to 10¹⁸. None: not known.
             message: of 500 characters at most.
 
         Raises:
-            InvalidOption: a value is out of range or of the wrong type. Nothing is told.
+            InvalidOption: a value is out of range or of the wrong type. Nothing is reported.
         """
         _check_number("done", done)
         if total is not None:
@@ -161,7 +161,7 @@ class CurrentJob:
             self._tell()
 
     def update_metadata(self, **items: Any) -> None:
-        """Add to the job's metadata, or replace what is of the same names. Others see it as they see the progress.
+        """Add items to the job's metadata, or replace those of the same names. Others see them like the progress.
 
         It stays with the job: the next attempt has it, and the job that follows by ``repeat``.
 
@@ -173,7 +173,7 @@ class CurrentJob:
             self._tell()
 
     def news(self) -> Update:
-        """Return the latest of what the run has told. What it tells from here on is news again."""
+        """Return the latest report of the run, and note that it is being written."""
         self._has_news = False  # before looking
         progress = self._progress
         return Update(None if progress is None else json.dumps(progress), self._metadata)
@@ -280,9 +280,9 @@ def entered(job: CurrentJob) -> Iterator[None]:
 
 
 def track(rows: Iterable[T] | AsyncIterable[T], total: float | None = None, message: str = "") -> "Tracked[T]":
-    """Loop over ``rows``, and tell by ``set_progress`` after each how many are done.
+    """Loop over ``rows``, and report the number done by ``set_progress`` after each.
 
-    ``for row in track(rows):``, or ``async for`` where ``rows`` allows it. Outside of a job nothing is told.
+    ``for row in track(rows):``, or ``async for`` where ``rows`` allows it. Outside of a job nothing is reported.
 
     Args:
         rows: anything that can be looped over.
@@ -297,7 +297,7 @@ def track(rows: Iterable[T] | AsyncIterable[T], total: float | None = None, mess
 
 
 class Tracked(Generic[T]):
-    """Rows whose progress is told while they are looped over; made by ``track``."""
+    """Rows whose progress is reported while they are looped over; made by ``track``."""
 
     def __init__(self, rows: Any, total: float | None, message: str) -> None:
         self._rows = rows
@@ -331,7 +331,7 @@ def send_updates(database: QueueConnection, runs: Sequence[CurrentJob]) -> Pendi
 
 
 def write_alone(database: Database, current: CurrentJob) -> None:
-    """Write the last news of a run in the transaction that removes its job, for what is kept of that to have them."""
+    """Write the last report of a run in the transaction that removes its job, so that the archived row has it."""
     if not current.has_told:
         return
     parameters = _parameters([current])

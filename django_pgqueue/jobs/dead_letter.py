@@ -27,7 +27,7 @@ class DeadLetterResult(NamedTuple):
 def dead_letter(
     database: Database, letters: Sequence[DeadLetter], *, by: str | None = None, is_told: bool | None = None
 ) -> DeadLetterResult:
-    """Move jobs to ``dead_jobs``; those who wait for them are told once that is committed.
+    """Move jobs to ``dead_jobs``, and notify callers that wait for them after the commit.
 
     The caller announces the deaths, by the events that are returned. Jobs that are missing were locked, or their lease
     is gone.

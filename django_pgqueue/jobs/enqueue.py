@@ -72,7 +72,7 @@ def insert_many(task: TaskDefinition, calls: Sequence[Arguments]) -> InsertResul
 
 
 def insert_calls(calls: Sequence[BoundCall]) -> InsertResult:
-    """Insert a job for each of one call or more, whatever their tasks and options, as ``insert_one``; all or none.
+    """Insert a job for each of one call or more, of any tasks and options, as ``insert_one``; all or none.
 
     Raises:
         InvalidOption: their tasks put jobs on several databases.
@@ -134,7 +134,7 @@ def check_arguments(task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping
 
 
 def encode_arguments(task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, str]:
-    """Return the parameters ``args`` and ``kwargs``; raise InvalidArguments without what is sensitive in them."""
+    """Return the parameters ``args`` and ``kwargs``; raise InvalidArguments without sensitive values."""
     with in_errors([(task, args, kwargs)]):
         return {
             "args": encode(args, what="args") if args else "[]",

@@ -46,7 +46,7 @@ REMEMBERED_CONFLICTS = 1000  # maximum number of jobs whose conflicts are counte
 
 @contextlib.contextmanager
 def without_harm(job: ClaimedJob) -> Iterator[None]:
-    """Let receivers of signals raise even what is no ``Exception``: they have no say in what becomes of a job."""
+    """Catch and log all exceptions of receivers of signals: none changes the outcome of a job."""
     try:
         yield
     except BaseException as error:  # noqa: BLE001 - as it says
@@ -97,7 +97,7 @@ async def _areport_failure(
 
 
 def _redact(task: TaskDefinition, outcome: Outcome, error: BaseException) -> None:
-    """Raise what receivers of the framework's signal may see in place of an error that has what is sensitive."""
+    """Raise an error for receivers of the framework's signal in place of one that has sensitive values."""
     if outcome.fate is not Fate.DIED:
         return
     trace = trace_of(error)
@@ -146,15 +146,15 @@ class HookedRun:
 
 
 def run(task: TaskDefinition, job: ClaimedJob, current: CurrentJob, interrupts: ThreadInterrupts) -> Outcome:
-    """Run a plain task in this thread, interruptible by ``interrupts``; return the outcome, whatever the task raises.
+    """Run a plain task in this thread, interruptible by ``interrupts``; return the outcome, also of an exception.
 
-    It gets a copy of this thread's context: what it leaves in context variables, as a translation, is gone with it.
+    It gets a copy of this thread's context, which is dropped with the context variables that it sets: a translation.
     """
     return contextvars.copy_context().run(_watched if around_runs else _run, task, job, current, interrupts)
 
 
 async def arun(task: TaskDefinition, job: ClaimedJob, current: CurrentJob, interrupts: LaneInterrupts) -> Outcome:
-    """Run an ``async def`` task in this asyncio task, whose context is its own, and return the outcome likewise."""
+    """Run an ``async def`` task in this asyncio task, whose context is its own, and return the outcome."""
     watched, outcome = add_hook(task, job) if around_runs else None, None
     try:
         outcome = await _arun(task, job, current, interrupts, watched)
@@ -297,7 +297,7 @@ def _call_atomic(
     Raises:
         NotCharged: what failed was the queue's part, for a reason that passes. Everything is rolled back. From the
             tenth conflict in a row on, the conflict itself is raised.
-        LeaseLost: likewise, because another worker has the job.
+        LeaseLost: another worker has the job. Everything is rolled back.
     """
     has_begun = has_returned = is_committed = False  # how far it has come, in this order
 
@@ -359,7 +359,7 @@ class ConflictCounts:
         self._lock = threading.Lock()
 
     def add(self, job: ClaimedJob) -> int:
-        """Count one more, and return how many that makes; a job that dies of it begins anew if it is sent back."""
+        """Count one more, and return how many that makes; a job that dies of it starts from 0 if it is sent back."""
         with self._lock:
             number = self._numbers.pop(job.id, 0) + 1
             if number < CHARGED_CONFLICTS or job.attempt < job.max_attempts:
@@ -385,7 +385,7 @@ def _pause_after(number: int) -> float:
 def _may_run_again(job: ClaimedJob, current: CurrentJob) -> bool:
     """Whether a run that has ended in a conflict may be repeated without being counted.
 
-    One that has told its progress has changed its own row: above READ COMMITTED that is a conflict each time.
+    One that has reported progress has changed its own row: above READ COMMITTED that is a conflict each time.
     """
     return job.max_attempts > 1 and not current.has_told
 
@@ -400,7 +400,7 @@ def call_function(
     interrupts: ThreadInterrupts,
     run_adapter: RunAdapter | None,
 ) -> Any:
-    """Call the function of a plain task with the job's arguments; return and raise what it does."""
+    """Call the function of a plain task with the job's arguments; return its result, or raise its exception."""
     args, kwargs = _arguments(task, job, current, run_adapter)
     if around := conf.around:
         return interrupts.call(current, _inside, [around, current, task.func, *args], kwargs)
@@ -503,7 +503,7 @@ def _result(job: ClaimedJob, value: Any, run_adapter: RunAdapter | None) -> str 
 def sought(job: ClaimedJob) -> TaskDefinition | None:
     """Return the task of a job as its backend finds it; None where it does not.
 
-    Called by the consumer, which must outlive whatever stands in a row.
+    Called by the consumer, which must survive any value in a row.
     """
     alias = read_object(job.rest).get("backend")
     try:

@@ -37,7 +37,7 @@ KILLED = "It was asked to stop."
 
 
 def error_entry(error: BaseException, scrub: Scrub = str) -> dict[str, Any]:
-    """Return one entry of a job's history, storable whatever the exception holds, of at most 8 KB."""
+    """Return one entry of a job's history, storable for any exception, of at most 8 KB."""
     kind = type(error)
     message = message_of(error)
     trace = trace_of(error)
@@ -88,7 +88,7 @@ class NotCharged(JobControl):
 
 
 def failure(task: registry.TaskDefinition, job: ClaimedJob, error: BaseException, current: CurrentJob) -> Outcome:
-    """Return the outcome of a run that raised: retried, snoozed, died or released, by what it raised."""
+    """Return the outcome of a run that raised: retried, snoozed, died or released."""
     scrub = scrubber_of(task, job)
     if current.is_kill_requested:
         if isinstance(error, JobInterrupted | asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""Handle of a job, returned by ``enqueue()`` or made of its id: its state, its result, what is done to it."""
+"""Handle of a job, returned by ``enqueue()`` or made of its id: its state, its result, actions on it."""
 
 import asyncio
 import contextlib
@@ -67,7 +67,7 @@ class JobHandle(Generic[R_co]):
         _set_created(self, created)
 
     def state(self) -> JobState:
-        """Return where the job is and what is known of it, as the caller's connection sees it, by one query.
+        """Return the table of the job and its data, as the caller's connection sees them, by one query.
 
         Raises:
             JobDoesNotExist: it was never committed, or nothing is kept of it any more.
@@ -93,8 +93,8 @@ class JobHandle(Generic[R_co]):
     def result(self, timeout: float | dt.timedelta | None = None) -> R_co:
         """Return what the job's task returned; with a timeout, wait until the job has ended.
 
-        Without a timeout it is one query. Waiting takes a connection of this process's own, whatever transaction the
-        caller is in; but while that is open, what it has locked stays locked. The process listens while a caller waits,
+        Without a timeout it is one query. Waiting takes a connection of this process's own, in any transaction of
+        the caller; but while that is open, its locks are held. The process listens while a caller waits,
         so that a job's end is known within milliseconds; where that cannot be, it polls every
         ``PGQUEUE["POLL_SECONDS"]``. Inside a job waiting keeps a slot busy: where no other is free for the job waited
         for, it ends with the timeout.
@@ -140,7 +140,7 @@ class JobHandle(Generic[R_co]):
             by: user who does it, or the username.
 
         Returns:
-            Whether it is to be run again. False: it was not dead, a live job has its unique key, or another transaction
+            Whether it will run again. False: it was not dead, a live job has its unique key, or another transaction
             has locked it.
         """
         return bool(retry([self.id], by=by, database=self.database).ids)

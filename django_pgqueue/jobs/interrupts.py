@@ -1,9 +1,9 @@
 """Interrupt user code from another thread or task, and only the run that is meant.
 
-An exception that one thread raises in another arrives some bytecodes later, whatever is being executed then. So the
-interrupting thread announces it before it checks that the run is still in user code; a run that leaves user code says
-so before it checks for an announcement, waits for the interrupting thread, and takes back an exception that is still on
-its way. Jobs that are not interrupted pay for two attributes.
+An exception that one thread raises in another arrives some bytecodes later, in any code that is being executed then. So
+the interrupting thread announces it before it checks that the run is still in user code; a run that leaves user code
+says so before it checks for an announcement, waits for the interrupting thread, and takes back an exception that is
+still on its way. Jobs that are not interrupted pay for two attributes.
 
 Source: https://docs.python.org/3/c-api/threads.html#c.PyThreadState_SetAsyncExc
 """
@@ -27,7 +27,7 @@ AIMING_SECONDS = 0.0001  # poll interval of a finishing run that waits for a con
 CANCEL_SECONDS = 5.0  # timeout of a query-cancellation request
 
 DELICATE = {"logging", "importlib._bootstrap", "importlib._bootstrap_external", "_frozen_importlib"}
-"""Modules that take a lock in one statement and see to its release in the next. An exception in between would leave it
+"""Modules that take a lock in one statement and arrange its release in the next. An exception in between would leave it
 taken, for all threads of the process. They are never long in there."""
 
 
@@ -64,7 +64,7 @@ class ThreadInterrupts:
     def leave(self) -> None:
         """Let nothing reach this thread any more.
 
-        What was on its way may be raised by this very call, once, or is taken back. So it is called again where
+        An exception on its way may be raised by this very call, once, or is taken back. So it is called again where
         everything is caught.
         """
         self._inside = None
@@ -130,7 +130,7 @@ _set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)
 
 
 def _raise_in(thread_id: int, kind: type[JobInterrupted] | None) -> None:
-    """Raise an exception in another thread when that next executes Python code; None takes back what was not raised."""
+    """Raise an exception in another thread when it next executes Python code; None takes back one not raised yet."""
     _set_async_exc(thread_id, ctypes.py_object() if kind is None else ctypes.py_object(kind))
 
 

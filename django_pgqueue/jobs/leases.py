@@ -26,8 +26,8 @@ def register(
     """Write down a worker process that is about to start; return its id, new for each start.
 
     The sequence may give an id that is in use: after a failover to an asynchronous replica it is behind the rows of
-    those who have registered again. Then the next one is taken. With the ``worker_id`` of a process that runs, its row
-    is written again; None is returned if that is there.
+    workers that have registered again. Then the next one is taken. With the ``worker_id`` of a process that runs, its
+    row is written again; None is returned if that is there.
     """
     parameters = {
         "worker_id": worker_id,
@@ -119,7 +119,7 @@ def stop(worker_ids: Iterable[int], *, by: By = "", database: Where = None) -> l
 
     A command stops as on SIGTERM, all its processes with it: it takes no more jobs, and those that run have its
     shutdown timeout to end. It learns of it after the commit, at once where LISTEN works and else with its next
-    heartbeat. Whatever has started it may start it again.
+    heartbeat. The process manager that started it may start it again.
 
     Args:
         by: user who does it, or the username; kept in the rows, and in the log of the command.

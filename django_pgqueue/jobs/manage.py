@@ -38,7 +38,7 @@ def kill(ids: JobIds, *, by: By = "", database: Where = None) -> Killed:
         by: user who does it, or the username; kept in the history of the jobs.
 
     Returns:
-        The ids by what was done. In neither list are those that are gone, or that another transaction has locked.
+        The ids by result. In neither list are those that are gone, or that another transaction has locked.
     """
     caller, by = caller_of(database), name_of(by)
     ids = job_ids_of(ids, caller.alias)
@@ -79,7 +79,7 @@ def move(ids: JobIds, *, queue: str, by: By = "", database: Where = None) -> lis
     """Move jobs that do not run to another queue, in the caller's transaction; wakes workers after its commit.
 
     Their place there is that of their priority and ``run_at``. A job that holds a slot of its concurrency key keeps it.
-    Any other job with a fair key is promoted anew, within a second, and so gets a turn behind those of its key.
+    Any other job with a fair key is promoted again, within a second, and so gets a turn behind those of its key.
 
     Args:
         queue: a name of 1 to 128 characters.

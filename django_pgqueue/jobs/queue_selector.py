@@ -13,8 +13,8 @@ class QueueSelector:
     """Queues as ``--queue`` selects them.
 
     Args:
-        wanted: names and patterns, served in strict order; what one pattern matches takes turns. Empty means all.
-        unwanted: names and patterns that are not served, whatever matches them besides.
+        wanted: names and patterns, served in strict order; queues that one pattern matches take turns. Empty means all.
+        unwanted: names and patterns that are not served, even if ``wanted`` matches them too.
     """
 
     def __init__(self, wanted: Iterable[str] = (), unwanted: Iterable[str] = ()) -> None:
@@ -63,7 +63,7 @@ class QueueSelector:
 
 
 def matches(pattern: str, queue: str) -> bool:
-    """Whether a queue has this name or fits this pattern, or whatever fits ``queue``, a pattern too, fits this one."""
+    """Whether a queue has this name or fits this pattern; or, if ``queue`` is a pattern, all queues that fit it do."""
     return _expression(pattern).fullmatch(queue) is not None
 
 

@@ -1,6 +1,6 @@
 """Redact sensitive arguments of a job wherever the job is shown or written down.
 
-The arguments themselves stand in its row as they are: the task needs them. What is sensitive is said by names of
+The arguments themselves are in its row unchanged: the task needs them. Sensitive values are declared by names of
 parameters, and of keys at any depth: those that a task declares, and those that ``PGQUEUE["SENSITIVE_PARAMETERS"]``
 matches.
 """
@@ -79,7 +79,7 @@ class Scrubber:
 def scrub_end(scrub: Scrub, text: str, longest: int) -> str:
     """Return the end of a text, of about ``longest`` characters, scrubbed.
 
-    Where a text is cut, the rest of a value may stand, which would not be found. It is shorter than the longest value:
+    A cut may leave the rest of a value, which would not be found. It is shorter than the longest value:
     this many characters more are looked at, and left out.
     """
     spellings = scrub.spellings if isinstance(scrub, Scrubber) else ()
@@ -92,7 +92,7 @@ def scrub_end(scrub: Scrub, text: str, longest: int) -> str:
 
 
 def _behind(text: str, at: int, spellings: Iterable[str]) -> int:
-    """Return the first place from ``at`` on that no value stands across."""
+    """Return the first place from ``at`` on that is inside no value."""
     is_moved = True
     while is_moved:
         is_moved = False
@@ -156,7 +156,7 @@ def _hides(task: TaskDefinition) -> IsSensitive:
 
 
 def _hidden(value: Any) -> Any:
-    """Return what stands in place of all arguments: of what cannot be read, that; of none, none."""
+    """Return the replacement of all arguments: for unreadable ones, the note that says so; for none, none."""
     return value if (isinstance(value, Unreadable) and value in {TOO_DEEP, NO_JSON}) or not value else REDACTED
 
 

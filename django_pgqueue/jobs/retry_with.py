@@ -57,7 +57,7 @@ def retry_with(
 
     Args:
         keys: of the new job; see ``keys_of``.
-        form: any text; the same one makes one job only, however often it is sent.
+        form: any text; the same one makes one job only, even if it is sent several times.
         by: user who does it; kept in both histories.
 
     Raises:
@@ -91,9 +91,9 @@ def retry_with(
 
 
 def keys_of(task: TaskDefinition, keys: Keys, before: Arguments, after: Arguments) -> Keys:
-    """Return the keys of a job with changed arguments: what its task has computed of them is computed anew.
+    """Return the keys of a job with changed arguments: keys that its task has computed of them are computed again.
 
-    Whatever the task's own function raises for the new arguments is raised.
+    Raises the exceptions of the task's own function for the new arguments.
     """
     try:
         computed = task.keys_of(*before)
@@ -119,12 +119,12 @@ def _refused(rows: list[Any]) -> RetryWithResult:
 
 
 class Misplaced(ValueError):  # noqa: N818 - reads as what happened
-    """A placeholder stands where its value cannot be put back; the message says which and why."""
+    """A placeholder is in a place where its value cannot be restored; the message says which and why."""
 
 
 @dataclass(frozen=True)
 class Masked:
-    """Arguments without what is sensitive."""
+    """Arguments without sensitive values."""
 
     args: Any
     kwargs: Any

@@ -1,7 +1,7 @@
 """Search for jobs by filter and by the value of an argument, in pages.
 
-The database compares what is stored. Its matches are compared again here, as they would be shown: else a search for a
-value could guess what stands behind ``[redacted]``.
+The database compares the stored values. Its matches are compared again here, as they would be shown: else a search for
+a value could guess one that is ``[redacted]``.
 """
 
 import dataclasses
@@ -78,7 +78,7 @@ LISTS = frozenset({"queues", "tasks", "kinds"})  # parts of a filter that are se
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Filter of jobs; what is empty or None matches any."""
+    """Filter of jobs; a part that is empty or None matches any."""
 
     queues: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()

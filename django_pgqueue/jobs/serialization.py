@@ -155,7 +155,7 @@ def _check_depth(text: str, what: str) -> None:
 
 
 def is_deep(text: str) -> bool:
-    """Whether JSON may be nested deeper than ``DEEPEST``; where brackets stand in its texts too, that may be a mistake.
+    """Whether JSON may be nested deeper than ``DEEPEST``; brackets in its texts count too, so it may not be.
 
     Brackets alone are looked at, and level by level those of the innermost go.
     """

@@ -1,6 +1,6 @@
 """Counts of attempts and jobs: buffered in each process, added to ``pgqueue_stats`` by the minute, shared for metrics.
 
-They are figures for charts, not accounts: a process that is killed loses what it has counted since it last added.
+They are figures for charts, not accounts: a process that is killed loses its counts since the last addition.
 """
 
 import json
@@ -29,7 +29,7 @@ BOUNDS: Final = (
 )
 """Upper ends of the buckets, in seconds, themselves included; one more bucket takes all that is longer.
 
-What is stored is counted by these: a change of them would need other columns.
+Stored counts depend on these: a change of them would need other columns.
 """
 
 BUCKETS: Final = len(BOUNDS) + 1
@@ -49,7 +49,7 @@ def percentile(counts: Sequence[float], share: float, *, bounds: Sequence[float]
     """Return about the value that a share of all does not exceed: as if they lay evenly in their bucket.
 
     Args:
-        counts: of each bucket, in order; what is missing at the end is zero.
+        counts: of each bucket, in order; those missing at the end are zero.
         share: 0.95 for the 95th percentile; above 0, 1 at most.
 
     Returns:
@@ -73,7 +73,7 @@ def percentile(counts: Sequence[float], share: float, *, bounds: Sequence[float]
 Key = tuple[int, str, str]  # minutes since 1970, queue, task
 
 COLUMNS = SUCCEEDED, FAILED, RETRIED, DIED, LOST, STALE, WAIT_SECONDS, RUN_SECONDS = range(8)
-"""Where in a list of sums each of them stands; behind these, how many jobs there are in each bucket."""
+"""Index of each sum in a list of sums; behind these, the number of jobs in each bucket."""
 
 NAMES = ("succeeded", "failed", "retried", "died", "lost", "stale", "wait_seconds", "run_seconds")
 WAIT_BUCKETS = len(NAMES)
@@ -219,7 +219,7 @@ class ProcessCounters:
         return row
 
     def _take(self, place: int, name: bytes) -> None:
-        """Write a name, which stands there before a reader may look at it."""
+        """Write a name, and only then let readers use it."""
         self._names[place * NAME_BYTES : place * NAME_BYTES + len(name)] = name
         self._used[0] = place + 1
 
@@ -280,11 +280,11 @@ class StatsBuffer:
                 self._add((minute, queue, task), ((column, 1),))
 
     def add_at(self) -> float:
-        """Return when to add what was counted, monotonic; infinity if there is nothing."""
+        """Return when to add the counts, monotonic; infinity if there are none."""
         return self._add_at if self._counted else math.inf
 
     def add(self, *, is_last: bool = False) -> None:
-        """Add what was counted to the table, or keep it where a row is locked; raises if the database is in trouble."""
+        """Add the counts to the table, or keep those of a locked row; raises if the database fails."""
         if not self._counted:
             return
         self._add_at = time.monotonic() + ADD_SECONDS

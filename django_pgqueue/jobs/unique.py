@@ -167,12 +167,12 @@ class _Insertion:
         the key up at its start is kept from starting before the caller's transaction has ended; else a change that is
         not committed yet would be missed. A job that is over, and will not run any more, gives up the key instead.
 
-        A job that runs is neither changed nor locked: its worker has to write its outcome, however long the caller's
-        transaction stays open.
+        A job that runs is neither changed nor locked: its worker must be able to write its outcome while the caller's
+        transaction is open.
 
-        All rows are locked in order of their keys, whatever is to be done to each, so that two callers with the same
-        keys do not deadlock. One statement settles each run of neighbours to which the same is to be done with the same
-        options. Of several calls with one key the last has its way.
+        All rows are locked in order of their keys, for any change, so that two callers with the same keys do not
+        deadlock. One statement settles each run of neighbours that need the same change with the same options. Of
+        several calls with one key the last has its way.
 
         Returns:
             The keys that are free by now. A call that is still left met a job that has just started: try again.

@@ -43,9 +43,10 @@ It is noted with the second look: one that was just enqueued is about to be clai
 
 LINGER_SECONDS = 3.0
 """Time for which the thread and its connections stay after the last wait: less than the five seconds for which DROP
-DATABASE waits for others to go, as at the end of a test run whose last test has waited.
+DATABASE waits for other sessions to end, which happens at the end of a test run whose last test has waited.
 
-Source: CountOtherDBBackends() in https://github.com/postgres/postgres/blob/REL_18_STABLE/src/backend/storage/ipc/procarray.c
+Source: CountOtherDBBackends() in
+https://github.com/postgres/postgres/blob/REL_18_STABLE/src/backend/storage/ipc/procarray.c
 """
 
 UNSEEN = "not found yet"  # status of a job before the first look at it
@@ -62,7 +63,7 @@ class LiveJob(NamedTuple):
 def look(database: QueueConnection, wanted: Mapping[int, bool]) -> dict[int, LiveJob]:
     """Return those of some jobs that live, in a transaction of its own.
 
-    ``wanted`` says of each whether its end is to be announced. A claim that comes just when a queued job is noted steps
+    ``wanted`` says of each whether its end must be announced. A claim that comes just when a queued job is noted steps
     over the row, so workers are woken to look again.
     """
     parameters = {"ids": number_array(wanted), "wanted": list(wanted.values())}
@@ -296,7 +297,7 @@ def waiter_for(alias: str, job_id: int) -> Waiter:
 
 
 def stop_all(*, patience: float | None = None) -> None:
-    """End the threads of this process, and close their connections. Callers that still wait are told nothing more.
+    """End the threads of this process, and close their connections. Callers that still wait get no result.
 
     Args:
         patience: seconds for which each is waited for. None: until it has ended.
@@ -385,7 +386,7 @@ class WaiterHub:
             self._button = None
 
     def _take_or_end(self, *, is_idle: bool) -> list[Waiter] | None:
-        """Return the waiters that have come; None: the thread ends, as it is told to, or is idle and none has come."""
+        """Return the new waiters; None: the thread ends, as it should, or is idle and there is none."""
         with self._lock:  # a caller that adds a waiter after this finds the list empty, and rings
             if self._is_told_to_stop or (is_idle and not self._new):
                 self._end()
@@ -401,7 +402,7 @@ _inherited: list[Any] = []
 
 
 def _disown() -> None:
-    """Begin anew in a copy of this process: the thread has not come along."""
+    """Start again in a copy of this process, which does not have the thread."""
     global _lock  # noqa: PLW0603 - the thread that held it has not come along either
     _inherited.append(dict(_hubs))
     _hubs.clear()

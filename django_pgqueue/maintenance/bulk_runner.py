@@ -5,8 +5,8 @@ locked. So a worker that dies anywhere has done a slice or nothing of it, and no
 goes on.
 
 It cannot go round in circles. Jobs are read by ascending id, each bulk action passes each id once, and it ends with the
-id that was the newest when it began. Jobs that have come to the table since the bulk action was begun are left out, as
-one that dies anew or is enqueued while it runs.
+id that was the newest when it began. Jobs that have come to the table since the bulk action was begun are left out:
+those that die again or are enqueued while it runs.
 """
 
 import dataclasses
@@ -78,7 +78,7 @@ def carry_on(database: QueueConnection, *, limit: int = LARGEST) -> BulkPassResu
     """Do a slice of up to ``limit`` jobs, 1 to 1,000, of one bulk action that is due, within its rate.
 
     A job that the database refuses to change, or for which it would have to wait, is found by halving the slice and
-    skipped. Whatever else will not go away by itself ends the bulk action, with the error.
+    skipped. Any other permanent error ends the bulk action, with the error.
 
     Raises:
         django.db.Error: a transient one; nothing was changed.
@@ -206,7 +206,7 @@ def _error_text(error: Exception) -> str:
 
 
 class BulkActionRunner:
-    """A service; ``announce`` is called with payloads by channel, once what they are about is committed."""
+    """A service; ``announce`` is called with payloads by channel, after the commit of their changes."""
 
     def __init__(self, database: QueueConnection, announce: Callable[[Mapping[str, set[str]]], None]) -> None:
         self._database = database

@@ -73,7 +73,7 @@ def maintain_partitions(database: QueueConnection, *, retention_days: int) -> Pa
     """Make the partitions of today and the week ahead; drop those older than the retention.
 
     The worker's role needs to own the table; where it does not, this logs a warning and jobs go to the default
-    partition. ``retention_days`` are whole days to keep besides today; 0: history is off, none are made.
+    partition. ``retention_days`` are whole days to keep in addition to today; 0: history is off, none are made.
     """
     planned = plan(database, retention_days=retention_days)
     connection = database.autocommit()

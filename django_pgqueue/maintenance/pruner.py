@@ -4,8 +4,8 @@ A whole day of history goes with its partition, see ``partitions``. The pruner d
 those in the default partition.
 
 The time of a succeeded job is in its row: the ack makes ``prune_at`` of ``keep_seconds``, which enqueueing has stored.
-So any worker can tell, also one that does not know the task, and one call may say it otherwise than its task. Rows
-without a time, as almost all, have no entry in the index, which holds only what will be pruned, in that order.
+So any worker can prune, also one that does not know the task, and a call may differ from its task. Rows without a time,
+which almost all are, have no entry in the index, which holds only rows that will be pruned, in that order.
 """
 
 import logging
@@ -88,7 +88,7 @@ def delete_slice(database: Database, name: str, *, limit: int, **parameters: int
 
 
 def prune_default(database: Database, *, retention_days: int, page: int) -> PrunedRange:
-    """Remove what is older than the retention from the pages of the default partition from ``page`` on."""
+    """Remove rows older than the retention from the pages of the default partition from ``page`` on."""
     parameters = {"retention_days": retention_days, "page": page}
     [(removed, pages)] = database.rows(statement("prune_default"), parameters)
     return PrunedRange(removed, page + STRETCH if page + STRETCH < pages else None)
@@ -119,7 +119,7 @@ class Pruner:
             return REFUSED_SECONDS
 
     def prune(self) -> PruneResult:
-        """Do a pass. What is no job comes last: a role may remove jobs alone."""
+        """Do a pass. Rows other than jobs come last: a role may have the right to remove jobs only."""
         dead_days, stats_days = conf.dead_retention_days, conf.stats_days
         there, pruned = look(self._database, dead_days=dead_days, stats_days=stats_days), PruneResult()
         if there.timed:

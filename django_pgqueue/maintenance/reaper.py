@@ -102,18 +102,18 @@ def settle_dead_process(
     was_stopped: bool,
     was_careful: bool = False,
 ) -> ReapResult:
-    """Settle what a worker process left whose end its supervisor has seen.
+    """Settle the jobs of a worker process whose end its supervisor has seen.
 
-    What it had only fetched goes back as if never claimed. What it had started counts as an attempt; unless it was
-    stopped on purpose, when only jobs that may be started just once pay for it. Killed jobs die. Those whose time limit
-    had passed have failed for that.
+    Jobs that it had only fetched go back as if never claimed. For jobs that it had started the attempt counts; but if
+    it was stopped on purpose, only for jobs that may be started just once. Killed jobs die. Jobs whose time limit had
+    passed have failed for that.
 
     Args:
         started: the run ids of the jobs it had started.
         overdue: the run ids of those among them whose time limit had passed, though they still ran.
         was_stopped: the supervisor ended the process itself, because its time to stop was over.
         was_careful: it ended by itself, and claimed one job at a time: if there is one that it had not begun, and none
-            that it had, that is what has ended it. Beside one that had started, it is that one that pays.
+            that it had, that job has ended it. If one had started, the attempt of that one counts.
     """
     unbegun = {lease.run_id for lease in leases if lease.run_id not in started}
     culprit = unbegun if was_careful and not started and len(unbegun) == 1 else frozenset()
@@ -171,7 +171,7 @@ def fail_overdue(database: Database, leases: Sequence[Lease]) -> ReapResult:
 
 
 def last_entry(lease: Lease, reason: DeathReason | None, *, has_begun: bool = True) -> dict[str, Any]:
-    """Return the entry for a job's history: what had become of it when its worker was gone."""
+    """Return the entry for the history of a job whose worker is gone."""
     match reason:
         case DeathReason.KILLED:
             return _interrupted(JobKilled, "Its process ended before it did.", lease)
@@ -209,7 +209,7 @@ def _announce(
     outcome: Outcome,
     delays: Mapping[int, float] = MappingProxyType({}),
 ) -> None:
-    """Tell receivers of the attempts that were lost, then of the jobs that are dead by it.
+    """Send ``attempt_lost`` for the attempts, then ``job_died`` for the jobs that are dead by it.
 
     Args:
         returned: the arguments of the jobs that run again, by id; not read where nothing receives the signal.
@@ -261,7 +261,7 @@ def reap_lost(database: Database, worker_ids: Collection[int], *, limit: int = 1
     """Settle up to ``limit`` jobs, 1 to 1,000, of these processes, whose lease has passed together with theirs.
 
     Only a worker whose own heartbeats have gone through for a full lease may call it: after an outage of the database
-    every lease in the table has passed, and those who are alive need time to say so.
+    every lease in the table has passed, and living workers need time for a heartbeat.
     """
     lost = database.rows(statement("expired_leases"), {"worker_ids": list(worker_ids)})
     return settle(database, [Lease._make(row) for row in lost[:limit]])

@@ -60,7 +60,7 @@ def _retake_one(database: QueueConnection, job_id: int) -> bool | None:
 
 
 def supersede(database: QueueConnection, *, limit: int = 1000) -> Kinds:
-    """Let up to ``limit`` jobs die, 1 to 1,000, whose unique key a newer job has by now; return what they were."""
+    """Let up to ``limit`` jobs die, 1 to 1,000, whose unique key a newer job has; return their queues and tasks."""
     with database.transaction():
         rows = database.rows(sized("superseded_jobs", ladder_size(limit)), {})
         if not rows:

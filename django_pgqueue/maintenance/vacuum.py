@@ -4,7 +4,7 @@ Autovacuum looks at a table once a minute at most; at 50,000 jobs a second six m
 
 Nothing that has died since the oldest snapshot was taken can be removed, so a VACUUM under the same oldest snapshot as
 the last one is useless and is not tried. Where long transactions overlap, the oldest moves but stays far behind; so one
-that has left most of what was dead makes the next wait, each time longer.
+that has left most of the dead rows makes the next wait, each time longer.
 
 One at a time: VACUUM takes a lock that conflicts with itself and with DDL, but with no statement of the queue, and
 SKIP_LOCKED steps back where another session has it or waits for more. There is no lock of our own that a pooler could
@@ -93,7 +93,7 @@ def vacuum(database: QueueConnection, past: VacuumHistory, *, threshold: int) ->
         threshold: dead rows, 1 or more. In a long queue more are waited for.
 
     Returns:
-        What it did; None where there was no need, no use or no right, or another session was at it.
+        The numbers of a VACUUM; None if it was not needed, useless or not permitted, or another session ran one.
     """
     signs = look(database)
     if time.monotonic() < past.not_before or signs.dead < max(threshold, signs.live // SHARE_OF_LIVE):

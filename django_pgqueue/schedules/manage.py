@@ -15,7 +15,7 @@ logger = logging.getLogger("django_pgqueue")
 
 
 def pause(names: Iterable[str], *, by: By = "", database: str | None = None) -> list[str]:
-    """Let schedules miss their ticks until they are resumed. What is enqueued or runs is left alone.
+    """Let schedules miss their ticks until they are resumed. Jobs that are enqueued or run are left alone.
 
     Runs in the caller's transaction. A deploy does not resume a schedule.
 
@@ -55,7 +55,7 @@ def resume(names: Iterable[str], *, by: By = "", database: str | None = None) ->
 
 
 def run(names: Iterable[str], *, by: By = "", database: str | None = None) -> dict[str, int]:
-    """Enqueue a job of each schedule now, besides those of its ticks, whether it is paused or not.
+    """Enqueue a job of each schedule now, in addition to those of its ticks, whether it is paused or not.
 
     Runs in the caller's transaction and wakes workers after its commit.
 
@@ -80,7 +80,7 @@ def run(names: Iterable[str], *, by: By = "", database: str | None = None) -> di
 
 
 def restore(names: Iterable[str], *, by: By = "", database: str | None = None) -> list[str]:
-    """Take back what was edited of schedules that the code declares: within a minute they are as the code has them.
+    """Undo the edits of schedules that the code declares: within a minute they are as in the code.
 
     Runs in the caller's transaction.
 

@@ -102,9 +102,9 @@ def periodic(
     catch_up: Literal["last", "none", "all"] = "last",
     catch_up_limit: int = 100,
 ) -> Callable[[T], T]:
-    """Declare that a task is to be enqueued again and again. Goes above ``@task``; may stand there several times.
+    """Declare that a task is enqueued at regular times. Goes above ``@task``, also several times.
 
-    For jobs with arguments, or with options beside those of the task, it is given a call:
+    For jobs with arguments, or with options in addition to those of the task, it is given a call:
     ``periodic("@weekly", name="weekly")(report.using(priority=-10).bind("week"))``. ``run_at``, ``delay`` and
     ``database`` are not for schedules.
 
@@ -124,7 +124,7 @@ def periodic(
     Raises:
         InvalidSchedule: a value cannot work, or the task takes arguments that are not given.
         InvalidOption: an option is unknown.
-        ConfigurationError: it does not stand above ``@task``, or the name is taken.
+        ConfigurationError: it is not above ``@task``, or the name is taken.
     """
     if not isinstance(cron, str):
         raise ConfigurationError(f"@periodic says when, as in @periodic('@daily'); it is given {cron!r}.")
@@ -205,7 +205,7 @@ def left_out() -> Mapping[str, Any]:
 
 
 def check_arguments(task: TaskDefinition, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise InvalidSchedule unless the arguments fit the task; their values are not told."""
+    """Raise InvalidSchedule unless the arguments fit the task; the message has no values."""
     try:
         task.signature.bind(*args, **kwargs)
     except TypeError as error:

@@ -2,7 +2,7 @@
 
 A tick is one due moment. An entry that names minute and hour means a time of day: where the clock is put forward over
 it, its tick is the next instant there is, and where the clock is put back, the first of the two. An entry whose minute
-or hour begins with ``*`` means an interval: it ticks whenever the clock shows what it asks for, so in a repeated hour
+or hour begins with ``*`` means an interval: it ticks each time the clock shows a matching time, so in a repeated hour
 twice, and in a skipped one not at all.
 """
 

@@ -168,7 +168,7 @@ def _next_at(row: StoredSchedule, before: dict[str, Any], definition: dict[str, 
     """Return the next tick where it is another now.
 
     An interval is counted from the latest tick. So two workers, one of which still has the old code, that change the
-    row in turns, do not put the tick off for ever.
+    row in turns, do not put the tick off without end.
     """
     if all(before[key] == definition[key] for key in TIMING):
         return None
