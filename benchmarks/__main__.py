@@ -44,6 +44,7 @@ STEPS = (
     Step("fairness", "", "--backlog=50000 --dead=10000 --jobs=30"),
     Step("bloat", "", "--seconds=6 --rate=1000"),
     Step("history", "", "--jobs=60000 --seconds=2 --drained=10000"),
+    Step("startup"),
     Step("memory", "", "--jobs=100000 --warm-up=20000"),
     Step("idle", "", "--seconds=5"),
     Step("limits", "", "--seconds=3 --jobs=300"),

@@ -10,6 +10,7 @@ to checkpoint. The database is called pgqueue_bench; what is in it is thrown awa
 import argparse
 import contextlib
 import os
+import re
 import signal
 import sys
 import time
@@ -168,9 +169,10 @@ def old_snapshot() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def worker(*options: str) -> Iterator[psutil.Popen]:
+def worker(*options: str, environment: dict[str, str] | None = None) -> Iterator[psutil.Popen]:
     """Run a real ``pgqueue_worker`` meanwhile; end it gracefully, unless it has ended."""
-    command = psutil.Popen([sys.executable, str(MANAGE), "pgqueue_worker", "--verbosity=0", *options])
+    words = [sys.executable, str(MANAGE), "pgqueue_worker", "--verbosity=0", *options]
+    command = psutil.Popen(words, env=environment)
     try:
         yield command
     finally:
@@ -181,7 +183,7 @@ def worker(*options: str) -> Iterator[psutil.Popen]:
 
 def children(command: psutil.Popen) -> list[psutil.Process]:
     """Return the processes of a worker that run jobs."""
-    return [child for child in command.children(recursive=True) if "--multiprocessing-fork" in child.cmdline()]
+    return [child for child in command.children(recursive=True) if re.fullmatch(r"pgqueue-\d+", child.name())]
 
 
 def wait_until(is_true: Callable[[], Any], command: psutil.Popen | None = None) -> float:

@@ -27,7 +27,7 @@ from benchmarks.harness import QUEUE, bare_connection, begin_empty, connection_p
 
 CHANNEL = "pgqueue_bench"
 WARM_UP = 20
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 Send = Callable[[], int]
 """Commits a job and sends its wake-up; returns the instant between the two, in nanoseconds."""

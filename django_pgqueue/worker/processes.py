@@ -11,7 +11,9 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from django.db import Error, connections
@@ -32,9 +34,6 @@ from django_pgqueue.worker.timeouts import PATIENCE_SECONDS
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-SPAWN = multiprocessing.get_context("spawn")
-"""A fresh interpreter: no connection, lock or thread of the supervisor's is inherited."""
-
 LOCK_MILLISECONDS = 20  # timeout of the wait for a locked row of pgqueue_workers
 SETTLED_SECONDS = 10.0  # minimum life of a process that counts as having started well
 JITTER = 0.1  # on max_jobs, so that processes started together are not recycled together
@@ -51,6 +50,11 @@ LOOK_SECONDS = 2.0
 
 UNGUARDED = os.EX_CONFIG
 """Exit code of a process that was to run the command again: its main module does so whenever it is imported."""
+
+SPAWN = multiprocessing.get_context("spawn")
+
+MakeProcess = Callable[..., BaseProcess]
+"""Takes what ``multiprocessing.Process`` takes; see ``fork_server``."""
 
 MIB = 2**20
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -75,7 +79,13 @@ class WorkerProcess:
     """One child: its process, the pipe of its orders and the memory shared with it."""
 
     def __init__(
-        self, plan: WorkerConfig, worker_id: int, vacancy: Vacancy, meter: ProcessCounters | None = None
+        self,
+        plan: WorkerConfig,
+        worker_id: int,
+        vacancy: Vacancy,
+        meter: ProcessCounters | None = None,
+        *,
+        make: MakeProcess = SPAWN.Process,
     ) -> None:
         self.worker_id = worker_id
         # Not the vacancy itself, by which each process would keep the one before it, and that one the one before that.
@@ -95,8 +105,8 @@ class WorkerProcess:
         self.pid = 0  # kept for those who speak of it when it is gone
         self.shared = SharedState()
         self.meter = meter  # where it sums up what it does, for metrics; None: there are none
-        self._orders_read, self._orders = SPAWN.Pipe(duplex=False)
-        self._process = SPAWN.Process(
+        self._orders_read, self._orders = multiprocessing.Pipe(duplex=False)
+        self._process = make(
             target=child.main,
             args=(plan, worker_id, self._orders_read, self.shared, meter),
             kwargs={
@@ -250,9 +260,16 @@ class ProcessPool:
     """Shared by the supervisor's threads. Lists are copied before they are walked."""
 
     def __init__(
-        self, plan: WorkerConfig, *, supervisor_id: int, lease_seconds: int, counters: CommandCounters | None = None
+        self,
+        plan: WorkerConfig,
+        *,
+        supervisor_id: int,
+        lease_seconds: int,
+        counters: CommandCounters | None = None,
+        make_process: MakeProcess = SPAWN.Process,
     ) -> None:
         self.plan = plan
+        self._make_process = make_process
         self.lease_seconds = lease_seconds  # for which a silent process keeps its jobs
         self.living: list[WorkerProcess] = []
         self._parting: list[WorkerProcess] = []  # on their way from the living to those that have ended
@@ -278,7 +295,8 @@ class ProcessPool:
             undo.callback(self._put_off, vacancy)  # does nothing once the pool is closed
             meter = self._counters.made() if self._counters else None
             undo.callback(self._retire, meter)
-            process = WorkerProcess(self.plan, worker_id, vacancy, meter)  # memory or descriptors may be short
+            # Memory or descriptors may be short.
+            process = WorkerProcess(self.plan, worker_id, vacancy, meter, make=self._make_process)
             undo.callback(process.discard)
             process.shared.extend_lease(now() + self.lease_seconds)
             if self._let_in(process, vacancy):

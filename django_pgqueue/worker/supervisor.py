@@ -34,7 +34,7 @@ from django_pgqueue.worker.http import Address, Page, PageServer
 from django_pgqueue.worker.listener import Listener
 from django_pgqueue.worker.maintenance import MaintenanceRunner, TableMaintenance
 from django_pgqueue.worker.metrics import CommandCounters, CommandMetrics, on_enqueued
-from django_pgqueue.worker.processes import ProcessPool
+from django_pgqueue.worker.processes import SPAWN, MakeProcess, ProcessPool
 from django_pgqueue.worker.user_code import KeyThread, UserThread
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -69,13 +69,18 @@ class Supervisor:
 
     Args:
         metrics: makes the page of metrics of the function that returns the figures; None: there is none.
+        make_process: makes the worker processes.
 
     Raises:
         ConfigurationError: probes or metrics cannot be answered at the planned address.
     """
 
     def __init__(
-        self, plan: WorkerConfig, metrics: Callable[[Callable[[], CommandMetrics]], Page] | None = None
+        self,
+        plan: WorkerConfig,
+        metrics: Callable[[Callable[[], CommandMetrics]], Page] | None = None,
+        *,
+        make_process: MakeProcess = SPAWN.Process,
     ) -> None:
         self.plan = plan
         self._probes = Probes(plan)
@@ -88,6 +93,7 @@ class Supervisor:
             supervisor_id=secrets.randbits(63),
             lease_seconds=conf.lease_seconds,
             counters=self._counters if metrics else None,
+            make_process=make_process,
         )
         self.exit_code = 0  # of the command, once run() has returned
         self._signals_seen: list[str] = []

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -72,9 +73,8 @@ class Command:
         """Return the pids of its worker processes; may be called by any thread."""
         process = self._process
         with contextlib.suppress(psutil.NoSuchProcess):
-            return (
-                [child.pid for child in psutil.Process(process.pid).children() if _is_worker(child)] if process else []
-            )
+            family = psutil.Process(process.pid).children(recursive=True) if process else []
+            return [one.pid for one in family if _is_worker(one)]
         return []
 
     def is_running(self) -> bool:
@@ -164,8 +164,8 @@ def _group_of(process: psutil.Process) -> int | None:
 
 
 def _is_worker(process: psutil.Process) -> bool:
-    """Whether it is one that runs jobs, and not the helper that multiprocessing starts."""
+    """Whether it is one that runs jobs, and not the one that forks them."""
     try:
-        return "multiprocessing.spawn" in " ".join(process.cmdline())
+        return re.fullmatch(r"pgqueue-\d+", process.name()) is not None
     except (psutil.NoSuchProcess, psutil.ZombieProcess):
         return False

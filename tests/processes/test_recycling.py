@@ -135,7 +135,7 @@ def test_old_process_that_crashes_while_it_leaves_is_settled_and_not_replaced_ag
 def test_old_process_works_on_while_new_ones_cannot_start(start_worker, tmp_path):
     broken = tmp_path / "broken"
     settings = {"DJANGO_SETTINGS_MODULE": "tests.processes.broken_settings", "BROKEN": str(broken)}
-    worker = start_worker("--max-jobs", "2", **settings).wait_until_ready()
+    worker = start_worker("--max-jobs", "2", "--spawn", **settings).wait_until_ready()
     [first] = worker.children()
     app.record.enqueue("good")
     eventually(lambda: Mark.objects.count() == 1)

@@ -30,11 +30,11 @@ def test_command_that_is_told_to_stop_before_it_has_begun_ends_in_order(start_wo
 
 
 def test_manage_py_without_guard_ends_the_command_with_the_remedy(tmp_path, project):
-    """Each process of multiprocessing imports it anew, and would run the command in place of its own work."""
+    """Each process that is not forked imports it anew, and would run the command in place of its own work."""
     script = tmp_path / "manage.py"
     script.write_text(UNGUARDED.format(project=str(project)))
     ended = subprocess.run(
-        [sys.executable, str(script), "pgqueue_worker", "--no-reload", "--processes=2"],
+        [sys.executable, str(script), "pgqueue_worker", "--no-reload", "--processes=2", "--spawn"],
         env={**os.environ, "DATABASE_URL": database_url()},
         capture_output=True,
         text=True,

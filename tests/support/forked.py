@@ -3,14 +3,9 @@
 Run by ``prestarted.py`` with the descriptor of its orders; ends when they end. A fork evaluates the settings of its
 environment. Where they differ from the template's in more than a value that is only ever read when it is needed, it
 becomes a fresh interpreter. So does a command whose settings are another module.
-
-The processes that a worker command starts by multiprocessing come from the fork too, which has made them before it
-had a thread or a connection: they wait for the very line that a fresh interpreter would be given.
 """
 
-import array
 import contextlib
-import fcntl
 import gc
 import importlib
 import json
@@ -22,7 +17,6 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,26 +27,11 @@ MODULES = (
     "asyncio",
     "django.db.backends.postgresql.base",
     "django_pgqueue.management.commands.pgqueue_worker",
-    "django_pgqueue.worker.metrics",
-    "django_pgqueue.worker.consumer",
-    "django_pgqueue.worker.slots",
-    "django_pgqueue.worker.cleanup",
-    "multiprocessing.popen_spawn_posix",
-    "multiprocessing.resource_tracker",
     "tests.urls",
 )
 """What a worker imports after django.setup()."""
 
 READ_WHEN_NEEDED = {"DATABASES", "PGQUEUE"}
-
-RESOURCE_TRACKER = 1
-"""Number of processes that multiprocessing starts for itself, before the first of a command."""
-
-REPLACEMENTS = 3
-"""Number of processes that are made to replace others, which have been killed or recycled. More are started as ever."""
-
-ENDED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals to a whole command, which a process that has not begun yet does not get."""
 
 NUMBER = struct.Struct("i")
 MOST_BYTES = 2**20
@@ -155,8 +134,6 @@ def become(order: dict[str, Any]) -> None:
     if not renew_settings():
         os.execve(sys.executable, [sys.executable, str(MANAGE), *words], dict(os.environ))
     renew_apps()
-    if words[0] == "pgqueue_worker":
-        spare(RESOURCE_TRACKER + processes_of(words) + REPLACEMENTS)
     sys.argv = [str(MANAGE), *words]
     sys.path[0] = str(MANAGE.parent)
     runpy.run_path(str(MANAGE), run_name="__main__")
@@ -192,81 +169,6 @@ def renew_apps() -> None:
     from django.apps import apps
 
     apps.get_app_config("app").ready()
-
-
-def processes_of(words: Sequence[str]) -> int:
-    """Return how many processes a worker command will start first."""
-    for number, word in enumerate(words):
-        name, _, value = word.partition("=")
-        if name == "--processes":
-            return int(value or words[number + 1])
-    return 1
-
-
-def spare(number: int) -> None:
-    """Make processes that wait to be one of multiprocessing's, and let it have them before it starts others.
-
-    Those that are not asked for end with the command. A fork of them here, in the process that will be their parent,
-    returns only in this.
-    """
-    from multiprocessing import util
-
-    waiting: list[tuple[int, socket.socket]] = []
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDED_BY)
-    for _ in range(number):
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = os.fork()
-        if not pid:
-            for end in (ours, *(other for _, other in waiting)):
-                end.close()
-            run_what_comes(theirs)
-        theirs.close()
-        waiting.append((pid, ours))
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    util.spawnv_passfds = handing_over(waiting, util.spawnv_passfds)
-
-
-def handing_over(waiting: list[tuple[int, socket.socket]], start: Callable[..., int]) -> Callable[..., int]:
-    """Return what multiprocessing calls to start Python: one that uses up those who wait."""
-
-    def spawnv_passfds(path: Any, args: Sequence[Any], passfds: Sequence[int]) -> int:
-        words = [os.fsdecode(word) for word in args]
-        if waiting:
-            pid, whom = waiting.pop(0)
-            numbers = sorted({int(fd) for fd in passfds})
-            with whom:
-                text = json.dumps([words, numbers, [*signal.pthread_sigmask(signal.SIG_BLOCK, [])]]).encode()
-                fds = array.array("i", numbers)
-                whom.sendmsg([text], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
-            return pid
-        return start(path, args, passfds)
-
-    return spawnv_passfds
-
-
-def run_what_comes(source: socket.socket) -> None:
-    """Wait for a command line of Python and its descriptors, and go on as if it had been given to a new one."""
-    as_ever = {number: signal.signal(number, signal.SIG_IGN) for number in ENDED_BY}
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDED_BY)
-    text, came = receive(source)
-    if not text:  # the command has ended before
-        os._exit(0)
-    words, numbers, blocked = json.loads(text)
-    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)  # before what is not to be ignored any more
-    for number, handler in as_ever.items():
-        signal.signal(number, handler)
-    source.close()
-    free = max(numbers) + 1
-    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD, free) for fd in came]
-    for fd in came:
-        os.close(fd)
-    for fd, number in zip(moved, numbers, strict=True):
-        os.dup2(fd, number)
-        os.close(fd)
-    code = words[words.index("-c") + 1]
-    sys.argv = ["-c", *words[words.index("-c") + 2 :]]
-    exec(code, {"__name__": "__main__"})  # which ends the process, but for the resource tracker
-    os._exit(0)  # which has nothing to write out
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ class Worker:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pid FROM pgqueue_workers WHERE pid <> 0")
             pids = [pid for (pid,) in cursor.fetchall()]
-        return sorted(pid for pid in pids if parent_of(pid) == self.process.pid)
+        return sorted(pid for pid in pids if group_of(pid) == self.process.pid)
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -119,6 +119,11 @@ def freeze(pid: int) -> None:
 def parent_of(pid: int) -> int | None:
     status = status_of(Path(f"/proc/{pid}/stat"))
     return int(status[1]) if status else None
+
+
+def group_of(pid: int) -> int | None:
+    status = status_of(Path(f"/proc/{pid}/stat"))
+    return int(status[2]) if status else None
 
 
 def states_of_group(group: int) -> list[str]:

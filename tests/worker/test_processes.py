@@ -113,7 +113,7 @@ def test_place_of_a_process_that_crashed_with_jobs_unbegun_gets_a_careful_one(qu
     filled = []
     monkeypatch.setattr(
         "django_pgqueue.worker.processes.WorkerProcess",
-        lambda plan, worker_id, vacancy, meter: (
+        lambda plan, worker_id, vacancy, meter, make: (
             filled.append(vacancy) or SimpleNamespace(shared=SharedState(), start=lambda: None, discard=lambda: None)
         ),
     )

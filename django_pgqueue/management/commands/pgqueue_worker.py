@@ -30,6 +30,7 @@ from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.worker.config import WorkerConfig, configure_logging
+from django_pgqueue.worker.fork_server import process_maker
 from django_pgqueue.worker.processes import UNGUARDED, can_read_memory
 from django_pgqueue.worker.reloader import Reloader, watch
 from django_pgqueue.worker.supervisor import Supervisor, stop_signals
@@ -136,12 +137,14 @@ class Command(BaseCommand):
         if not registry.known():
             text = "No tasks are registered. Define some in the tasks.py of an installed app."
             self.stderr.write(text, self.style.WARNING)
+        metrics = import_string(PAGE_OF_METRICS) if plan.metrics_port else None
         try:
-            supervisor = Supervisor(plan, import_string(PAGE_OF_METRICS) if plan.metrics_port else None)
-            if options["reloader"]:
-                watch(supervisor, reloader=options["reloader"])
-            self.has_begun = True
-            supervisor.run()
+            with process_maker(may_fork=self._called_from_command_line and not options["spawn"]) as make_process:
+                supervisor = Supervisor(plan, metrics, make_process=make_process)
+                if options["reloader"]:
+                    watch(supervisor, reloader=options["reloader"])
+                self.has_begun = True
+                supervisor.run()
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
         if supervisor.exit_code:
@@ -181,6 +184,7 @@ def add_start_and_stop(group: argparse._ArgumentGroup) -> None:
         metavar="DURATION",
         help="for running jobs to finish after SIGTERM, as in 25, 25s or 15m; default: 25",
     )
+    group.add_argument("--spawn", action="store_true", help="run a new Python for each process instead of forking it")
     group.add_argument("--poll-only", action="store_true", help="poll only; for poolers in transaction mode")
 
 
