@@ -21,10 +21,16 @@ from django.db.models.functions import Now
 import django_pgqueue
 
 PACKAGE = Path(django_pgqueue.__file__).parent
-UNITS = {"SECONDS": "seconds", "DAYS": "days", "BYTES": "bytes", "ROWS": "rows", "DATABASE": "alias"}
+UNITS = {"SECONDS": "seconds", "DAYS": "days", "BYTES": "bytes", "ROWS": "rows"}
 SHORT = {"timestamp with time zone": "timestamptz"}
 MANY = 5
 """Choices of an option that are told elsewhere."""
+
+INTERNAL = {
+    *("lease_until", "lease_token", "lease_seconds", "worker_id", "kill_requested_at", "killed_by", "has_waiters"),
+    *("concurrency_slot", "concurrency_strict", "unique_hold_seconds", "keep", "keep_seconds", "backend"),
+}
+"""Columns of live jobs that only the statements of this package need."""
 
 
 class Row(NamedTuple):
@@ -41,11 +47,10 @@ def of_settings() -> Iterator[Row]:
 
     for key, setting in SETTINGS.items():
         facts = {"default": code(literal(setting.default))}
-        if unit := UNITS.get(key.rpartition("_")[2]):
-            facts["unit"] = unit
         if setting.bounds:
             lowest, highest = setting.bounds
-            facts["range"] = f"{lowest} to {highest}{', or `None`' if setting.default is None else ''}"
+            unit = UNITS.get(key.rpartition("_")[2], "")
+            facts["range"] = f"{lowest} to {highest} {unit}{', or `None`' if setting.default is None else ''}"
         if setting.choices:
             facts["range"] = one_of([literal(value) for value in setting.choices])
         yield Row(f"[`{key}`](#{key.lower()})", facts)
@@ -126,11 +131,14 @@ def of_tables() -> Iterator[Row]:
         yield Row(f"[`{table}`]({page}#{table})", {"model": listed(names)})
 
 
-def of_columns(table: str, *, but: Sequence[str] = ()) -> Iterator[Row]:
-    """Yield the columns of a table; ``but pgqueue_jobs`` leaves out those that this one has too."""
+def of_columns(table: str, part: str = "", *, but: Sequence[str] = ()) -> Iterator[Row]:
+    """Yield the columns of a table; ``but pgqueue_jobs`` leaves out those that this one has too.
+
+    With a part, ``public`` or ``internal``, only the columns that are not, or are, in INTERNAL.
+    """
     known = {field.column for other in but for field in model_of(other)._meta.fields}
     for field in fields_of(table):
-        if field.column not in known:
+        if field.column not in known and part in ("", "internal" if field.column in INTERNAL else "public"):
             facts = {"type": type_of(field), "default": default_in_database(field)}
             yield Row(code(field.column), facts, str(field.help_text))
 

@@ -135,6 +135,11 @@ def generated(name: str) -> list[list[str]]:
 def test_columns_of_every_table_are_on_a_page():
     ours = [model for label in ("pgqueue", "pgqueue_cutover") for model in apps.get_app_config(label).get_models()]
     assert {words[0] for words in generated("columns")} == {model._meta.db_table for model in ours}
+    assert [words for words in generated("columns") if words[1:2] != ["but"] and len(words) > 1] == [
+        ["pgqueue_jobs", "internal"],
+        ["pgqueue_jobs", "public"],
+    ]
+    assert {row.name.strip("`") for row in facts.of_columns("pgqueue_jobs", "internal")} == facts.INTERNAL
 
 
 def test_every_signal_is_on_a_page():
@@ -219,10 +224,11 @@ def test_limits_of_durations_on_the_tasks_page_are_those_of_the_code():
     assert f"{LONGEST_DELAY.days} days at most" in rows["delay"]
 
 
-def test_tasks_page_lists_every_error():
+def test_tree_of_errors_has_every_one():
+    """The page of all public names shows it."""
     errors = [name for name, value in vars(exceptions).items() if is_own_error(value)]
-    control = {"Discard", "Retry", "Snooze"}
-    assert sorted(first_names(section(reference("tasks"), "## Errors"))) == sorted({*errors} - control)
+    tree = exceptions.__doc__.partition("::")[2]
+    assert sorted(re.findall(r"^\W*(\w+)(?=\n|  )", tree, re.MULTILINE)) == sorted(errors)
 
 
 def is_own_error(value: object) -> bool:
@@ -313,23 +319,24 @@ def logged(*, but: tuple[Path, ...] = ()) -> list[tuple[str, str]]:
 
 
 @functools.cache
-def messages_on_the_page() -> list[tuple[str, str, str]]:
-    """Return the level of every message on its page, with its beginning and that as a pattern."""
+def messages_on_the_pages() -> list[tuple[str, str, str]]:
+    """Return the level of every message on the two pages, with its beginning and that as a pattern."""
+    pages = [section(reference("log-messages"), "## Messages"), (DOCS / "internals" / "log-messages.md").read_text()]
     return [
         (level, beginning, r"%\w".join(re.escape(part) for part in beginning.split("…")))
-        for beginnings, level, *_ in table(section(reference("log-messages"), "## Messages"))
+        for beginnings, level, *_ in [row for page in pages for row in table(page)]
         for beginning in names(beginnings)
     ]
 
 
-def test_messages_on_their_page_are_in_the_code():
-    for level, beginning, pattern in messages_on_the_page():
+def test_messages_on_their_pages_are_in_the_code():
+    for level, beginning, pattern in messages_on_the_pages():
         assert {known for known, text in logged() if re.match(pattern, text)} == {level}, beginning
 
 
-def test_every_message_of_the_package_is_on_the_page():
+def test_every_message_of_the_package_is_on_a_page():
     """But those of the app for switching, which has a page of its own, and of the helpers for tests."""
-    known = [pattern for _, _, pattern in messages_on_the_page()]
+    known = [pattern for _, _, pattern in messages_on_the_pages()]
     elsewhere = (PACKAGE / "contrib" / "cutover", PACKAGE / "testing")
     missing = [text for _, text in logged(but=elsewhere) if not any(re.match(one, text) for one in known)]
     assert not missing
@@ -404,20 +411,27 @@ LIMITS = {
     "nesting of arguments, metadata and results": DEEPEST,
     "message of progress": LONGEST_MESSAGE,
     "error of an attempt, with its traceback": LONGEST_ERROR_BYTES // 1024,
-    "priority": states.HIGHEST_PRIORITY,
-    "`max_attempts`, `max_snoozes`": states.MOST_SNOOZES,
     "lost attempts": states.MAX_LOST,
-    "`timeout`, `lease`": LONGEST_TIMEOUT_SECONDS // (365 * 24 * 3600),
-    "`delay`": LONGEST_DELAY.days,
-    "`run_at`": states.LATEST.year - 1,
-    "jobs at once per concurrency key": states.MOST_SLOTS,
-    "rate of a queue": queue_limits.MOST,
-    "jitter of a schedule": periodic.LONGEST_JITTER_SECONDS // (24 * 3600),
-    "missed runs that `catch_up` may enqueue": periodic.HIGHEST_CATCH_UP_LIMIT,
-    "`--concurrency`": pgqueue_worker.BOUNDS["concurrency"].highest,
-    "`--processes`": pgqueue_worker.BOUNDS["processes"].highest,
-    "history of succeeded jobs": SETTINGS["RETENTION_DAYS"].bounds[1],
 }
+
+RANGES = {
+    ("tasks", "`max_snoozes`"): states.MOST_SNOOZES,
+    ("tasks", "`priority`"): states.HIGHEST_PRIORITY,
+    ("tasks", "`run_at`"): states.LATEST.year - 1,
+    ("tasks", "`running`"): states.MOST_SLOTS,
+    ("tasks", "`queues.limit(name, max_running=…, rate=…, burst=…)`"): queue_limits.MOST,
+    ("schedules", "`jitter`"): "a day" if periodic.LONGEST_JITTER_SECONDS == 24 * 3600 else "?",
+    ("schedules", "`catch_up_limit`"): periodic.HIGHEST_CATCH_UP_LIMIT,
+    ("worker-command", "`--concurrency`"): pgqueue_worker.BOUNDS["concurrency"].highest,
+    ("worker-command", "`--processes`"): pgqueue_worker.BOUNDS["processes"].highest,
+}
+
+
+@pytest.mark.parametrize(("page", "name"), RANGES)
+def test_ranges_of_options_on_their_pages_are_those_of_the_code(page, name):
+    limit = RANGES[page, name]
+    wanted = limit if isinstance(limit, str) else rf"\b({limit}|{limit:,})\b"
+    assert any(re.search(wanted, " ".join(row[1:])) for row in table(reference(page)) if row[0] == name)
 
 
 def test_limits_on_their_page_are_those_of_the_code():
@@ -427,11 +441,10 @@ def test_limits_on_their_page_are_those_of_the_code():
         assert re.search(rf"\b({limit}|{limit:,})\b", written[name]), name
 
 
-def test_signals_page_lists_what_receivers_get():
+def test_signals_page_names_what_receivers_get():
     page = section(reference("signals"), "## event")
-    fields = [field.name.removeprefix("_") for field in dataclasses.fields(signals.JobEvent)]
-    assert sorted(first_names(page)) == sorted(fields)
-    assert {*states.Outcome} <= set(names(page))
+    fields = {field.name.removeprefix("_") for field in dataclasses.fields(signals.JobEvent)}
+    assert fields | {*states.Outcome} <= {*names(page)}
 
 
 def test_sqlstate_classes_on_the_pages_are_those_that_the_code_blames():
