@@ -250,8 +250,7 @@ def is_sensitive_name(name: str, *, declared: frozenset[str] | bool = frozenset(
     """Whether the value of an argument, or of a key in one, is sensitive: by its name, or by a path of names.
 
     Args:
-        declared: the names that its task declares besides those that ``PGQUEUE["SENSITIVE_PARAMETERS"]`` matches; True:
-            all.
+        declared: the names that its task declares, in addition to ``PGQUEUE["SENSITIVE_PARAMETERS"]``; True: all.
     """
     if declared is True or (declared and name in declared):
         return True

@@ -361,7 +361,7 @@ def _check_key(option: str, key: Any) -> None:
 def stored_form(value: Any) -> Any:
     """Return the value of an argument as it comes back from its row, so that the same job has the same key again.
 
-    What JSON has no form for is its text: it may be a default, which is not stored. Raises one of ``NO_JSON``.
+    A value without a form in JSON is its text: it may be a default, which is not stored. Raises one of ``NO_JSON``.
     """
     if value is None or type(value) in (str, int, bool):
         return value

@@ -333,7 +333,7 @@ class RetryRules:
 
     @classmethod
     def of(cls, rules: "TaskRules", defaults: Mapping[str, Any]) -> "RetryRules":
-        """Return those of a task, with ``PGQUEUE["TASK_DEFAULTS"]`` for what it does not say.
+        """Return those of a task, with ``PGQUEUE["TASK_DEFAULTS"]`` for those not given.
 
         Raises:
             InvalidOption: a default is out of range or of the wrong type.

@@ -107,7 +107,7 @@ class TaskDefinition(TaskRules):
 
     @property
     def retry_rules(self) -> RetryRules:
-        """The options that say how a run that raised goes on; what was not given as ``options``."""
+        """The options that say how a run that raised goes on; those not given as in ``options``."""
         defaults = conf.task_defaults
         if defaults is not self._retry_rules[0]:
             self._retry_rules = defaults, RetryRules.of(self, defaults)

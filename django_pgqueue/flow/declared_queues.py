@@ -1,8 +1,8 @@
 """Queues that ``PGQUEUE["QUEUES"]`` declares. Workers bring their limits into the table when they start.
 
-Each worker does it once: so one with old code, which goes on for a while in a deploy, does not undo what a new one has
-declared. Limits that staff have set win, until they are taken back. Code that declares no queue at all leaves all
-limits alone.
+Each worker does it once: so one with old code, which goes on for a while in a deploy, does not undo the limits of a new
+one. Limits that staff have set win, until they are taken back. Code that declares no queue at all leaves all limits
+alone.
 """
 
 import difflib
