@@ -244,7 +244,7 @@ class KeysBy:
         fair: KeyBy,
         sensitive_parameters: frozenset[str] | bool = frozenset(),
     ) -> "KeysBy":
-        """Make those of a task from what it was declared with; raise ConfigurationError for a name of no argument.
+        """Make those of a task from its options; raise ConfigurationError for a name of no argument.
 
         Args:
             owner: what keys of the task alone begin with.

@@ -71,7 +71,7 @@ class Options:
         timeout: seconds above 0, or a timedelta, of a year at most, that one attempt may take. None: no limit.
         lease: seconds above 0, or a timedelta, of a year at most, for which a silent worker keeps the job. None:
             ``PGQUEUE["LEASE_SECONDS"]``.
-        keep_result: whether the succeeded job is kept in ``succeeded_jobs``, with what it returned. Default: True.
+        keep_result: whether the succeeded job is kept in ``succeeded_jobs``, with its result. Default: True.
         keep_for: seconds above 0, or a timedelta, of a year at most, for which it is kept, and never longer than
             ``PGQUEUE["RETENTION_DAYS"]``. None: as long as that. Without effect where it is not kept.
         run_at: earliest start, an aware datetime. None: now.

@@ -98,7 +98,7 @@ class TaskDefinition(TaskRules):
 
     @property
     def options(self) -> Options:
-        """The options of its jobs. What was not given is as ``PGQUEUE["TASK_DEFAULTS"]`` says at the moment."""
+        """The options of its jobs. Those not given are as in ``PGQUEUE["TASK_DEFAULTS"]`` at the moment."""
         defaults = conf.task_defaults
         if defaults is not self._defaults:
             self._options = options_of(self.given, defaults)

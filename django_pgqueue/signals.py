@@ -94,7 +94,7 @@ class JobEvent:
 
     @property
     def error(self) -> dict[str, Any]:
-        """The entry of its history: ``error``, the class of what was raised, ``message``, ``traceback`` and more.
+        """The entry of its history: ``error``, the class of the exception, ``message``, ``traceback`` and more.
 
         A copy each time; empty where nothing was raised.
         """
@@ -137,7 +137,7 @@ class JobSignal(Signal):
 
 
 def _registered(sender: object) -> object:
-    """Return what is the sender of signals about the jobs of a task."""
+    """Return the sender of signals about the jobs of a task."""
     task = registry.native(sender)
     if isinstance(task, TaskDefinition):
         return registry.find(task.name) or task
@@ -245,7 +245,7 @@ def lost_event(
 
 
 def death_event(job_id: int, told: str, *, database: str) -> JobEvent:
-    """Return the event of a job that was moved to the dead jobs, of what ``dead_letter.sql`` tells of it."""
+    """Return the event of a job that was moved to the dead jobs, from the JSON of ``dead_letter.sql``."""
     death = json.loads(told)
     return JobEvent(
         id=job_id,
@@ -263,7 +263,7 @@ def death_event(job_id: int, told: str, *, database: str) -> JobEvent:
 
 
 def deaths(outcomes: Iterable[records.Outcome], *, stale: Collection[int]) -> list[JobEvent]:
-    """Return the events of the jobs that are dead by what was written; those of the jobs ``stale`` were dropped."""
+    """Return the events of the jobs that these outcomes have ended; those of the jobs ``stale`` were dropped."""
     if not job_died.receivers:
         return []
     dead = [outcome for outcome in outcomes if outcome.fate is Fate.DIED and outcome.job.id not in stale]

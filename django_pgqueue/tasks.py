@@ -1,7 +1,7 @@
 """Tasks: ``@task`` makes them of functions, ``bind`` makes calls of them, ``enqueue`` and its like make jobs."""
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NoReturn, ParamSpec, TypeVar, Unpack, overload
 
@@ -12,7 +12,7 @@ from django_pgqueue.exceptions import ConfigurationError, InvalidOption
 from django_pgqueue.instrumentation import run_if_immediate
 from django_pgqueue.jobs.context import JobContext, current_job
 from django_pgqueue.jobs.enqueue import arguments_of, check_arguments, insert_calls, insert_many, insert_one
-from django_pgqueue.jobs.handle import JobHandle, no_collection
+from django_pgqueue.jobs.handle import JobHandle, JobHandles
 from django_pgqueue.jobs.redaction import shown
 from django_pgqueue.jobs.serialization import check_signature
 from django_pgqueue.options import OF_RULES, OF_TASKS, TaskOptions, check_known
@@ -104,10 +104,10 @@ class Task(TaskDefinition, Generic[P, R_co]):
     @overload
     def enqueue_many(
         self: "Task[P, Coroutine[Any, Any, T]]", calls: Iterable[AnyArguments], /
-    ) -> list[JobHandle[T]]: ...
+    ) -> Sequence[JobHandle[T]]: ...
     @overload
-    def enqueue_many(self, calls: Iterable[AnyArguments], /) -> list[JobHandle[R_co]]: ...
-    def enqueue_many(self, calls: Iterable[AnyArguments], /) -> list[JobHandle[Any]]:
+    def enqueue_many(self, calls: Iterable[AnyArguments], /) -> Sequence[JobHandle[R_co]]: ...
+    def enqueue_many(self, calls: Iterable[AnyArguments], /) -> Sequence[JobHandle[Any]]:
         """Enqueue many jobs with one statement, in the caller's transaction; all or none.
 
         Args:
@@ -123,21 +123,17 @@ class Task(TaskDefinition, Generic[P, R_co]):
         wanted = arguments_of(calls)
         if not wanted:
             return []
-        inserted, alias, queue = insert_many(self, wanted), self.database, self.options.queue
-        run_if_immediate(alias, inserted.ids)
-        with no_collection(len(wanted)):
-            return [
-                JobHandle(job_id, self.name, queue, alias, is_new)
-                for job_id, is_new in zip(inserted.ids, inserted.created, strict=True)
-            ]
+        inserted = insert_many(self, wanted)
+        run_if_immediate(self.database, inserted.ids)
+        return JobHandles(inserted, [self] * len(wanted))
 
     @overload
     async def aenqueue_many(
         self: "Task[P, Coroutine[Any, Any, T]]", calls: Iterable[AnyArguments], /
-    ) -> list[JobHandle[T]]: ...
+    ) -> Sequence[JobHandle[T]]: ...
     @overload
-    async def aenqueue_many(self, calls: Iterable[AnyArguments], /) -> list[JobHandle[R_co]]: ...
-    async def aenqueue_many(self, calls: Iterable[AnyArguments], /) -> list[JobHandle[Any]]:
+    async def aenqueue_many(self, calls: Iterable[AnyArguments], /) -> Sequence[JobHandle[R_co]]: ...
+    async def aenqueue_many(self, calls: Iterable[AnyArguments], /) -> Sequence[JobHandle[Any]]:
         """Do what ``enqueue_many`` does from async code."""
         return await _in_sync(self.enqueue_many, calls)
 
@@ -161,7 +157,7 @@ class Call(Generic[R_co]):
 
     Attributes:
         task: the task, with the options given by ``using``.
-        args: positional arguments. What can be changed in them is not to be changed until the call is enqueued.
+        args: positional arguments. Do not change mutable ones before the call is enqueued.
         kwargs: keyword arguments, likewise.
     """
 
@@ -223,11 +219,11 @@ class TaskDecorator:
     then ``@mail_task`` or ``@mail_task(timeout=120)``. Of an option given twice the later value holds.
 
     Args:
-        name: what stands in the table. Default: the function's dotted path.
+        name: the name in the table. Default: the function's dotted path.
         takes_context: whether the function gets a ``JobContext`` as its first argument, which is called ``context``. It
             is not among the arguments with which the task is enqueued or called.
         backoff: the wait after a failed attempt: seconds or a timedelta, or a function of the number of that attempt
-            (from 1), or of the number and of what was raised, that returns seconds. Default: ``exponential()``, 2, 4, 8
+            (from 1), or of the number and the exception, that returns seconds. Default: ``exponential()``, 2, 4, 8
             … up to an hour. The wait is made up to 10 % shorter or longer at random.
         max_snoozes: 1 to 32767; how often a job may raise ``Snooze``. With the next one it dies as exhausted. None:
             that of ``PGQUEUE["TASK_DEFAULTS"]``, else as often as it likes.
@@ -305,7 +301,7 @@ def make(
     takes_context: bool = False,
     **options: Any,
 ) -> Task[P, R]:
-    """Make a task of what it was declared with, which is checked; see ``@task``. It is not registered yet."""
+    """Make a task of a function and its options, which are checked; see ``@task``. It is not registered yet."""
     signature = adapter.signature if adapter else _signature(func, takes_context=takes_context)
     rules = {option: options.pop(option) for option in OF_RULES & options.keys()}
     return Task(
@@ -372,7 +368,7 @@ def enqueue_one(
     return JobHandle(inserted.ids[0], task.name, task.options.queue, task.database, inserted.created[0])
 
 
-def enqueue_many(calls: Iterable[Call[R]], /) -> list[JobHandle[R]]:
+def enqueue_many(calls: Iterable[Call[R]], /) -> Sequence[JobHandle[R]]:
     """Enqueue many jobs, of any tasks, with one statement in the caller's transaction; all or none.
 
     Several calls with one unique key make one job: the first, with the arguments of the last that has
@@ -397,17 +393,12 @@ def enqueue_many(calls: Iterable[Call[R]], /) -> list[JobHandle[R]]:
             )
     if not chosen:
         return []
-    inserted, alias = insert_calls(chosen), chosen[0].task.database
-    run_if_immediate(alias, inserted.ids)
-    queues = {task: task.options.queue for task in {call.task for call in chosen}}
-    with no_collection(len(chosen)):
-        return [
-            JobHandle(job_id, call.task.name, queues[call.task], alias, is_new)
-            for call, job_id, is_new in zip(chosen, inserted.ids, inserted.created, strict=True)
-        ]
+    inserted = insert_calls(chosen)
+    run_if_immediate(chosen[0].task.database, inserted.ids)
+    return JobHandles(inserted, [call.task for call in chosen])
 
 
-async def aenqueue_many(calls: Iterable[Call[R]], /) -> list[JobHandle[R]]:
+async def aenqueue_many(calls: Iterable[Call[R]], /) -> Sequence[JobHandle[R]]:
     """Do what ``enqueue_many`` does from async code, on the connection that sync code of this context uses."""
     return await _in_sync(enqueue_many, calls)
 

@@ -1,13 +1,11 @@
 """Handle of a job, returned by ``enqueue()`` or made of its id: its state, its result, actions on it."""
 
 import asyncio
-import contextlib
 import datetime as dt
-import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from asgiref.sync import sync_to_async
 from django.utils.asyncio import async_unsafe
@@ -28,13 +26,13 @@ from django_pgqueue.jobs.dead_letter import retry
 from django_pgqueue.jobs.lookup import JobState, find
 from django_pgqueue.jobs.manage import kill
 from django_pgqueue.jobs.redaction import scrub_json, scrubber
+from django_pgqueue.jobs.unique import InsertResult
 from django_pgqueue.jobs.waiter import waiter_for
+from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.states import DEAD, JobStatus
 from django_pgqueue.validation import By, seconds_of
 
 R_co = TypeVar("R_co", covariant=True)
-
-MANY = 1000  # from this number of handles on
 
 SLICE_SECONDS = 0.5  # maximum wait outside of Python code: an interruption of the job is raised only there
 
@@ -58,13 +56,6 @@ class JobHandle(Generic[R_co]):
     queue: str = field(compare=False)
     database: str
     created: bool = field(default=True, compare=False)
-
-    def __init__(self, id: int, task: str, queue: str, database: str, created: bool = True) -> None:  # noqa: A002, FBT001, FBT002 - as its fields
-        _set_id(self, id)
-        _set_task(self, task)
-        _set_queue(self, queue)
-        _set_database(self, database)
-        _set_created(self, created)
 
     def state(self) -> JobState:
         """Return the table of the job and its data, as the caller's connection sees them, by one query.
@@ -187,26 +178,44 @@ class JobHandle(Generic[R_co]):
         return TimeoutError(f"Job {self.id} has not ended within {seconds:g} s. When last looked at it was {status}.")
 
 
-# A bulk makes thousands of handles, and this way takes half as long as the one of frozen dataclasses.
-_set_id, _set_task, _set_queue, _set_database, _set_created = (
-    getattr(JobHandle, name).__set__ for name in JobHandle.__dataclass_fields__
-)
+class JobHandles(Sequence[JobHandle[R_co]]):
+    """The handles of jobs that were enqueued together, in the order of the calls; equal to a list of the same.
 
-
-@contextlib.contextmanager
-def no_collection(number: int) -> Iterator[None]:
-    """Pause the garbage collector while a large number of objects is made that are all in use.
-
-    It would look at each of them several times, and soon at all objects of the process.
+    Each is made when it is asked for: most callers of a bulk insert do not look at them.
     """
-    is_paused = number >= MANY and gc.isenabled()
-    if is_paused:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if is_paused:
-            gc.enable()
+
+    def __init__(self, inserted: InsertResult, tasks: Sequence[TaskDefinition]) -> None:
+        """Take over the result of an insert. ``tasks``: of each job, all on one database."""
+        self._inserted = inserted
+        self._tasks = tasks
+        self._places = {task: (task.name, task.options.queue, task.database) for task in set(tasks)}
+
+    def __len__(self) -> int:
+        return len(self._inserted.ids)
+
+    @overload
+    def __getitem__(self, position: int) -> JobHandle[R_co]: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[JobHandle[R_co]]: ...
+    def __getitem__(self, position: int | slice) -> JobHandle[R_co] | list[JobHandle[R_co]]:
+        if isinstance(position, slice):
+            return list(map(self._handle, range(len(self))[position]))
+        return self._handle(range(len(self))[position])
+
+    def __iter__(self) -> Iterator[JobHandle[R_co]]:
+        return map(self._handle, range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as of lists
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def _handle(self, position: int) -> JobHandle[R_co]:
+        place = self._places[self._tasks[position]]
+        return JobHandle(self._inserted.ids[position], *place, self._inserted.created[position])
 
 
 def get(job_id: int | str, *, database: str | None = None) -> JobHandle[Any]:

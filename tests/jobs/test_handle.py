@@ -2,7 +2,6 @@
 
 import asyncio
 import datetime as dt
-import gc
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -10,7 +9,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue import Unique, jobs
+from django_pgqueue import Unique, enqueue_many, jobs
 from django_pgqueue.exceptions import (
     InvalidOption,
     JobDied,
@@ -25,7 +24,6 @@ from django_pgqueue.exceptions import (
     ResultNotKept,
 )
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.jobs.handle import MANY, no_collection
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.records import Fate
 from django_pgqueue.states import DeathReason
@@ -206,15 +204,23 @@ def test_job_of_which_nothing_is_there_is_unknown(queue):
             way()
 
 
-@pytest.mark.parametrize("was_on", [True, False])
-def test_garbage_collector_is_paused_for_many_objects_and_as_it_was_behind(was_on):
-    try:
-        if not was_on:
-            gc.disable()
-        with no_collection(MANY):
-            assert not gc.isenabled()
-        assert gc.isenabled() == was_on
-        with no_collection(MANY - 1):
-            assert gc.isenabled() == was_on
-    finally:
-        gc.enable()
+def test_handles_of_a_bulk_are_a_sequence(queue):
+    mail = app.record.using(queue="mail")
+    handles = enqueue_many([mail.bind("a"), app.noop.bind(), mail.bind("c")])
+    ids = sorted(Job.objects.values_list("id", flat=True))
+    assert [handle.id for handle in handles] == ids
+    assert [(handle.task, handle.queue) for handle in handles] == [
+        ("tests.app.tasks.record", "mail"),
+        ("tests.app.tasks.noop", "default"),
+        ("tests.app.tasks.record", "mail"),
+    ]
+    assert (len(handles), handles[-1], handles[1:]) == (3, jobs.get(ids[2]), [jobs.get(one) for one in ids[1:]])
+    assert handles == [jobs.get(one) for one in ids] != handles[1:]
+    assert repr(handles) == repr(list(handles))
+    with pytest.raises(IndexError):
+        _ = handles[3]
+
+
+def test_handles_of_a_bulk_say_which_jobs_are_new(queue):
+    mail = app.record.using(unique_key="a")
+    assert [handle.created for handle in mail.enqueue_many([("a",), ("b",)])] == [True, False]

@@ -1,6 +1,7 @@
 """Jobs, from their enqueueing to their results."""
 
 import datetime as dt
+from collections.abc import Sequence
 from typing import Any, assert_type
 
 from django.contrib.auth.base_user import AbstractBaseUser
@@ -32,8 +33,8 @@ def buy(order_id: int) -> int:
     assert_type(enqueue(pack, order_id), JobHandle[str])
     assert_type(enqueue(tally, order_id), JobHandle[dict[str, int]])
     assert_type(enqueue("shop.tasks.pack", order_id), JobHandle[Any])
-    assert_type(pack.enqueue_many([(1,), {"order_id": 2}]), list[JobHandle[str]])
-    assert_type(tally.enqueue_many([(1,)]), list[JobHandle[dict[str, int]]])
+    assert_type(pack.enqueue_many([(1,), {"order_id": 2}]), Sequence[JobHandle[str]])
+    assert_type(tally.enqueue_many([(1,)]), Sequence[JobHandle[dict[str, int]]])
     wrong: int = handle.result()  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     pack.enqueue_many([1, 2])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
 
@@ -49,7 +50,7 @@ def bind(order_id: int) -> list[int]:
     assert_type(call, Call[str])
     assert_type(tally.bind(order_id), Call[dict[str, int]])
     assert_type(call.enqueue(), JobHandle[str])
-    assert_type(enqueue_many([call, call]), list[JobHandle[str]])
+    assert_type(enqueue_many([call, call]), Sequence[JobHandle[str]])
     call.enqueue_on_commit(using="shop")
 
     pack.bind("seven")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -62,8 +63,8 @@ def bind(order_id: int) -> list[int]:
 
 async def abind(order_id: int) -> None:
     assert_type(await pack.bind(order_id).aenqueue(), JobHandle[str])
-    assert_type(await aenqueue_many([pack.bind(order_id)]), list[JobHandle[str]])
-    assert_type(await tally.aenqueue_many([(order_id,)]), list[JobHandle[dict[str, int]]])
+    assert_type(await aenqueue_many([pack.bind(order_id)]), Sequence[JobHandle[str]])
+    assert_type(await tally.aenqueue_many([(order_id,)]), Sequence[JobHandle[dict[str, int]]])
 
 
 async def abuy(order_id: int) -> dict[str, int]:
