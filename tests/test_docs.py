@@ -209,7 +209,7 @@ def test_defaults_of_options_on_the_tasks_page_are_those_of_the_code():
 @pytest.mark.parametrize("rule", [Unique, Limit])
 def test_tasks_page_lists_the_arguments_of_values_with_their_defaults(rule):
     rows = table(section(reference("tasks"), f"## {rule.__name__}").partition("| key of")[0])
-    documented = {names(row[0])[0]: names(row[1]) for row in rows if len(row) == 4}
+    documented = {names(row[0])[0]: names(row[1]) for row in rows if len(row) == 3}
     assert {name: [ast.literal_eval(one) for one in default] for name, default in documented.items()} == {
         field.name: [field.default] for field in dataclasses.fields(rule)
     }
@@ -217,7 +217,7 @@ def test_tasks_page_lists_the_arguments_of_values_with_their_defaults(rule):
 
 def test_limits_of_durations_on_the_tasks_page_are_those_of_the_code():
     page = reference("tasks")
-    rows = {names(row[0])[-1]: row[2] for row in table(page) if len(row) > 2 and names(row[0])}
+    rows = {names(row[0])[-1]: row[-1] for row in table(page) if len(row) > 2 and names(row[0])}
     assert dt.timedelta(seconds=LONGEST_TIMEOUT_SECONDS) == dt.timedelta(days=365)
     assert "a year (365 days) at most" in rows["timeout"]
     assert "a year at most" in rows["lease"]
