@@ -139,7 +139,8 @@ def of_columns(table: str, part: str = "", *, but: Sequence[str] = ()) -> Iterat
     known = {field.column for other in but for field in model_of(other)._meta.fields}
     for field in fields_of(table):
         if field.column not in known and part in ("", "internal" if field.column in INTERNAL else "public"):
-            facts = {"type": type_of(field), "default": default_in_database(field)}
+            kind, default = type_of(field), default_in_database(field)
+            facts = {"type": kind, "default": default, "type, default": f"{kind}, {default}"}
             yield Row(code(field.column), facts, str(field.help_text))
 
 
