@@ -11,7 +11,7 @@ from django_pgqueue import instrumentation
 
 
 class PgQueueConfig(AppConfig):
-    """Loads the modules that have tasks, and connects the checks and what is installed to watch jobs.
+    """Loads the modules that have tasks, and connects the checks and the installed integrations.
 
     They are the ``tasks.py`` of every installed app, and those that ``task_modules`` of an alias in ``TASKS`` names.
     """
@@ -38,7 +38,7 @@ def _run_soon(alias: str, ids: Collection[int]) -> None:
 
 
 def _task_modules() -> Iterator[str]:
-    """Yield the modules that ``TASKS`` names; checks say what is wrong with the setting."""
+    """Yield the modules that ``TASKS`` names; checks report errors in the setting."""
     aliases = getattr(settings, "TASKS", {})
     for given in aliases.values() if isinstance(aliases, dict) else ():
         options = given.get("OPTIONS") if isinstance(given, dict) else None

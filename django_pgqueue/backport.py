@@ -1,7 +1,7 @@
-"""The backport ``django-tasks`` beside ``django.tasks``: some packages import it where Django has the framework itself.
+"""The backport ``django-tasks`` next to ``django.tasks``: some packages import it though Django has the framework.
 
-Their tasks run as all others. What they catch and connect to are classes and signals of the backport, so errors are of
-both frameworks, and both have their signals sent. The backport is never imported here: as long as no other module has
+Their tasks run as all others. They catch classes and connect to signals of the backport, so errors are of both
+frameworks, and the signals of both are sent. The backport is never imported here: as long as no other module has
 imported it, it has neither handlers of errors nor receivers. Of a release that lacks a name, as those before 0.9, the
 rest is served.
 """
@@ -51,7 +51,7 @@ def _joined(kind: type[Exception], other: type[Exception]) -> type[Exception]:
 
 
 def has_receivers(signals: ModuleType, name: str) -> bool:
-    """Whether a signal of a framework has a receiver besides the framework's own, which writes the log."""
+    """Whether a signal of a framework has a receiver in addition to the framework's own, which writes the log."""
     own = id(getattr(signals, f"log_{name}", None))
     return any(receiver[0][0] != own for receiver in getattr(signals, name).receivers)
 

@@ -109,7 +109,7 @@ def check_schedules_of_others(**_: Any) -> Iterator[CheckMessage]:
 
 @register("pgqueue", deploy=True)
 def check_immediate(**_: Any) -> Iterator[CheckMessage]:
-    """Say when what is for tests is about to go live. Only for ``check --deploy``: tests run without DEBUG too."""
+    """Warn of a setting for tests in production. Only for ``check --deploy``: tests run without DEBUG too."""
     if _settings_are_readable() and conf.immediate and not settings.DEBUG:
         yield Caution(
             "PGQUEUE['IMMEDIATE'] is on: requests run their jobs themselves, and wait for them.",
@@ -185,7 +185,7 @@ def _may_ask(databases: Collection[str] | None) -> bool:
 
 @register(Tags.database)
 def check_rights(databases: Collection[str] | None = None, **_: Any) -> Iterator[CheckMessage]:
-    """Say when the role of the workers cannot look after the tables. Asks the database."""
+    """Warn if the role of the workers cannot maintain the tables. Asks the database."""
     if not _may_ask(databases):
         return
     alias = conf.maintenance_database
@@ -218,7 +218,7 @@ def check_rights(databases: Collection[str] | None = None, **_: Any) -> Iterator
 
 @register(Tags.database)
 def check_schema(databases: Collection[str] | None = None, **_: Any) -> Iterator[CheckMessage]:
-    """Say what is missing in the database, or is not as the migrations have made it. Asks its catalogue alone."""
+    """Report parts of the schema that are missing or differ from the migrations. Asks the catalogue alone."""
     from django_pgqueue.doctor import SCHEMA_LOOKS, findings  # noqa: PLC0415 - most processes start without this check
 
     if not _may_ask(databases) or _rights_of(conf.database) is None:
@@ -300,7 +300,7 @@ def _hint(setting: Setting[Any], value: Any) -> str | None:
 
 
 def _wrong_token(value: Any) -> Iterator[CheckMessage]:
-    """Tell of a token that is none, or could be guessed; without telling the token."""
+    """Report a token that is not valid or could be guessed, without its value."""
     if value is not None and not (isinstance(value, str) and len(value) >= SHORTEST_TOKEN and value.isascii()):
         yield Error(
             f"PGQUEUE['METRICS_TOKEN'] is no text of {SHORTEST_TOKEN} or more ASCII characters.",

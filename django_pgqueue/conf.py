@@ -218,7 +218,7 @@ class Settings:
     around: Setting[tuple[Around, ...]] = Setting(_functions_of, ())
     """Dotted paths of functions that take the job and return a context manager, in which each run takes place.
 
-    The first is the outermost. What they raise is the run's error.
+    The first is the outermost. Their exceptions are errors of the run.
     """
 
     tracing = Setting(bool, True)

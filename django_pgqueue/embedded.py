@@ -108,7 +108,7 @@ def _lock() -> Any:
 
 
 def _forget_dead_users(handles: Path) -> None:
-    """Take killed processes off the server's list of users, which would keep it running for ever.
+    """Take killed processes off the server's list of users, which would keep it running.
 
     Others write it too, each under the package's lock. What one that was killed meanwhile has left is read as well.
     """

@@ -9,7 +9,7 @@
     ├── InvalidArguments       (TypeError, ValueError) arguments that do not fit, or are not JSON
     ├── InvalidSchedule        (ValueError)            a schedule that can never be due, or not as written
     ├── InvalidLimit           (ValueError)            a pause or a limit that cannot work
-    ├── InvalidBulkAction      (ValueError)            what can never be done to many jobs
+    ├── InvalidBulkAction      (ValueError)            an action that can never be done to many jobs
     ├── InvalidFilter          (ValueError)            a filter by what these jobs do not have
     ├── NoResult                                       the result of a job cannot be had
     │   ├── JobDoesNotExist    (LookupError)           nothing is there of this id
@@ -21,10 +21,10 @@
     │   │   ├── JobExpired                             it was not started before its deadline
     │   │   ├── JobLost                                its workers died
     │   │   └── JobSuperseded                          a newer job has its unique key
-    │   └── ResultNotKept      (LookupError)           it has succeeded, and what it returned is not there
+    │   └── ResultNotKept      (LookupError)           it has succeeded, and its result is not there
     ├── NoCurrentJob           (LookupError)           current_job() outside of a job
     ├── LeaseLost                                      the right to finish this run has passed on
-    └── Redacted                                       what the log says where arguments are not to be seen
+    └── Redacted                                       in the log, in place of an error with sensitive arguments
 
     JobControl
     ├── Discard                                        stop trying: to dead_jobs at once
@@ -202,7 +202,7 @@ class NoCurrentJob(PgQueueError, LookupError):
             message
             or "No job is running here. Code that is also called without one asks is_in_job() first; a test enters one "
             "by testing.as_job(), or runs the task by testing.run_job(). A thread that a task starts has no job: call "
-            "current_job() before, and pass it what it needs."
+            "current_job() before, and pass it the values."
         )
 
 
@@ -214,7 +214,7 @@ class LeaseLost(PgQueueError):
 
 
 class Redacted(PgQueueError):
-    """Stands in the log for what a task has raised, where its text holds sensitive arguments, which are left out."""
+    """Replaces in the log an exception of a task whose text has sensitive arguments, which are left out."""
 
 
 class JobControl(Exception):
@@ -245,7 +245,7 @@ class Retry(JobControl):
     Args:
         delay: seconds (0 to 100 years), or a ``timedelta``, from the end of the attempt; no jitter is added. None: the
             ``backoff`` of the task.
-        message: what has failed.
+        message: the reason.
 
     Raises:
         InvalidOption: the delay is negative, longer than that, infinite or not a number.
@@ -308,4 +308,4 @@ class JobTimeout(JobInterrupted):
 
 
 class JobKilled(JobInterrupted):
-    """The job was killed. It goes to ``dead_jobs``, whatever the task raises then; unless it returns."""
+    """The job was killed. It goes to ``dead_jobs``, also if the task raises another error; unless it returns."""

@@ -51,7 +51,7 @@ HAS_BACKPORT_BESIDE: Final = NAME != backport.PACKAGE
 
 
 def has_receivers(signal: Signal) -> bool:
-    """Whether one of its signals, or that of the backport beside it, has receivers outside the framework."""
+    """Whether one of its signals, or that of the backport, has receivers outside the framework."""
     return backport.has_receivers(signals, NAMES[signal]) or _beside(signal) is not None
 
 
@@ -61,7 +61,7 @@ def has_receiver(signal: Signal, level: int) -> bool:
 
 
 def send(signal: Signal, sender: type, result: AnyTaskResult, *, level: int) -> None:
-    """Send one of its signals, which it logs at this level, and that of the backport beside it, if it has receivers."""
+    """Send one of its signals, which it logs at this level, and that of the backport, if it has receivers."""
     signal.send_robust(sender, task_result=result)
     if other := _beside(signal, level):
         other.send_robust(sender, task_result=result)

@@ -1,7 +1,7 @@
 """Hooks around the insert of jobs and around each run, for tracing, error reports and immediate mode.
 
-Integrations register here when apps are loaded, so that the floors below need not know of them. Without any, this
-costs a look at an empty list. Unlike receivers of signals they act in the very context of what they surround.
+Integrations register here when apps are loaded, so that the floors below need not know of them. Without any, this costs
+a look at an empty list. Unlike receivers of signals they act in the context of the insert or run that they surround.
 """
 
 import logging

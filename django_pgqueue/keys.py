@@ -78,8 +78,8 @@ class _Rule:
 class Unique(_Rule):
     """Of all jobs of a task with the same key there is one: an option of ``@task`` and of ``using()``.
 
-    Keys belong to the task, unless ``group`` names what shares them. In place of ``Unique()`` stands ``True``, in place
-    of ``Unique("order_id")`` stands ``"order_id"``.
+    Keys belong to the task, unless ``group`` names tasks that share them. ``True`` is short for ``Unique()``,
+    ``"order_id"`` for ``Unique("order_id")``.
 
     Args:
         by: names of arguments, whose values make the key, that of a sensitive one as a digest; or a function of the

@@ -147,7 +147,7 @@ def fields(job: Running, **more: Any) -> dict[str, Any]:
 
 
 def this_worker() -> str:
-    """Return host and pid of this process, as they stand in the history of jobs."""
+    """Return host and pid of this process, as in the history of jobs."""
     return _named(os.getpid())
 
 

@@ -24,7 +24,7 @@ UNBEGUN = {DeathReason.UNKNOWN_TASK, DeathReason.EXPIRED}
 class JobFields(logging.Filter):
     """Gives each record that is made while a job runs the fields of that job, as lines of the queue's own have them.
 
-    Stands in ``filters`` of a handler in ``LOGGING``. Fields that a record has already stay as they are; records that
+    Goes into ``filters`` of a handler in ``LOGGING``. Fields that a record has already stay as they are; records that
     no job makes get none.
     """
 

@@ -71,8 +71,8 @@ def are_instants(*columns: str) -> Q:
 class ErrorGroup(models.Func):
     """One number for what a job died of: its task, the reason, the class of its last error, the shape of the message.
 
-    The shape is the first 200 characters without what differs from job to job: numbers, hexadecimal ids and whatever
-    stands in quotation marks.
+    The shape is the first 200 characters without parts that differ from job to job: numbers, hexadecimal ids and text
+    in quotation marks.
     """
 
     arity = 0
@@ -86,7 +86,7 @@ class ErrorGroup(models.Func):
 
 
 class StoredJSON(models.JSONField):
-    """JSON of a row, whatever SQL has put there: what Python cannot hold is read as a text in its place."""
+    """Any JSON of a row, also from SQL: a value that Python cannot hold is read as a text in its place."""
 
     def from_db_value(self, value: Any, expression: Any, connection: BaseDatabaseWrapper) -> Any:  # noqa: ARG002 - likewise
         return read(value) if isinstance(value, str) else value
@@ -120,7 +120,7 @@ class JobRow(models.Model):
 
 
 class RunnableJobRow(JobRow):
-    """What it takes to run a job, which is kept with a dead one for its retry."""
+    """Columns that are needed to run a job, and kept with a dead one for its retry."""
 
     first_started_at = models.DateTimeField(db_default=NEVER, help_text=_("First attempt; 1970 means not yet."))
     started_at = models.DateTimeField(_("started at"), db_default=NEVER, help_text=_("Latest attempt, when claimed."))
@@ -517,16 +517,16 @@ class Worker(models.Model):
 
 
 class Stat(models.Model):
-    """Counts and time sums of one task on one queue in one minute, whatever is kept of the jobs themselves.
+    """Counts and time sums of one task on one queue in one minute, also of jobs that are not kept.
 
-    Workers add to it every few seconds. One that is killed loses what it has not added yet: these are figures for
-    charts, not accounts.
+    Workers add to it every few seconds. One that is killed loses counts that it has not added yet: these are figures
+    for charts, not accounts.
     """
 
     id = models.BigAutoField(primary_key=True)
     minute = models.DateTimeField(help_text=_("In which the attempts ended."))
     succeeded = models.BigIntegerField(db_default=0)
-    failed = models.BigIntegerField(db_default=0, help_text=_("Attempts that failed, whatever became of the job."))
+    failed = models.BigIntegerField(db_default=0, help_text=_("Attempts that failed, for good or not."))
     retried = models.BigIntegerField(db_default=0, help_text=_("Of those that failed: the job runs again."))
     died = models.BigIntegerField(db_default=0, help_text=_("Jobs that went to the dead jobs."))
     lost = models.BigIntegerField(db_default=0, help_text=_("Attempts whose worker died."))
@@ -564,7 +564,7 @@ class BulkAction(models.Model):
     """One thing that is done to many jobs in the background, by whichever worker is free, slice by slice.
 
     Each slice, its counts and where the next one begins are one transaction: a bulk action whose worker dies goes on
-    where it stood.
+    with the next slice.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -586,7 +586,7 @@ class BulkAction(models.Model):
     last_error = models.TextField(_("last error"), db_default="")
     filter = StoredJSON(_("filter"), db_default=EMPTY_OBJECT)
     params = StoredJSON(db_default=EMPTY_OBJECT, help_text=_("What else the action needs: a queue, a priority."))
-    outcome = StoredJSON(db_default=EMPTY_OBJECT, help_text=_("How many, by what was done to them."))
+    outcome = StoredJSON(db_default=EMPTY_OBJECT, help_text=_("How many, by their change."))
     skipped = StoredJSON(_("left alone"), db_default=EMPTY_OBJECT, help_text=_("How many, by the reason."))
 
     class Meta:

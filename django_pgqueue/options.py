@@ -77,13 +77,13 @@ class Options:
         run_at: earliest start, an aware datetime. None: now.
         delay: in place of ``run_at``, seconds or a timedelta from now, 0 to 100 years, by the database's clock.
         expires: until when it may be started: an aware datetime, or seconds or a timedelta after it is due. Later it
-            goes to ``dead_jobs`` as ``expired``. None: for ever.
+            goes to ``dead_jobs`` as ``expired``. None: no limit.
         unique: of all live jobs with the same key there is one: True, all arguments make the key; or names of
             arguments; a function of them; ``Unique``. False and None: no key. Default: None.
-        unique_key: the key itself, whatever the task. 1 to 500 characters.
+        unique_key: the key itself, shared by all tasks. 1 to 500 characters.
         on_conflict: of these calls, in place of that of ``Unique``.
         limit: how many jobs with the same key run at once: ``Limit``, or a list of one. None: any number.
-        limit_key: the key itself, whatever the task. 1 to 500 characters. How many run: as ``limit`` says, else one.
+        limit_key: the key itself, shared by all tasks. 1 to 500 characters. How many run: as ``limit`` says, else one.
         fair: within a queue and priority, jobs with different keys take turns: names of arguments, whose values make
             the key, shared by all tasks that make it of the same names; or a function of the arguments.
             None, False: no key.
@@ -303,7 +303,7 @@ class OwnOptions(TypedDict, total=False):
 
 
 class TaskOptions(SharedOptions, OwnOptions, total=False):
-    """What ``@task`` takes besides ``name`` and ``takes_context``, for type checkers."""
+    """Options of ``@task`` except ``name`` and ``takes_context``, for type checkers."""
 
     expires: float | dt.timedelta | None
 

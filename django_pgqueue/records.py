@@ -16,7 +16,7 @@ KILLED, EXPIRED = -1, -2  # what claim.sql returns for the time limit of jobs th
 class ClaimedJob(NamedTuple):
     """One claimed job: the columns of ``claim.sql`` in their order, then what all jobs of one claim share.
 
-    Sorts as jobs are to be started.
+    Sorts in the order in which jobs start.
     """
 
     rank: int  # the priority, negated

@@ -29,7 +29,7 @@ LOOK_SHARE = 20
 
 
 def repeat_slices(do_slice: Callable[[], bool]) -> float:
-    """Do a slice of what is due, and others until there is nothing to take or ``SPELL_SECONDS`` are over.
+    """Do slices of due work until there is none or ``SPELL_SECONDS`` are over.
 
     Returns:
         The seconds until the service goes on: 0, in the next pass, after all others; or a pause where nothing that is
@@ -67,7 +67,7 @@ class Service:
 
     Args:
         name: in the log, and as a label of metrics.
-        run: does what is due, for a spell at most; returns the seconds until it is due again, 0 where there is more to
+        run: does the due work, for a spell at most; returns the seconds until it is due again, 0 if there is more to
             do, None for its interval.
         when: whether there is anything to do at all; cheap, because it is called in each pass.
         every: interval in seconds; 0: it is run in each pass, and the seconds that it returns limit the pause before.
@@ -111,7 +111,7 @@ class Services:
     def reschedule(self, name: str, seconds: float) -> None:
         """Let a service be due in some seconds, 0 for the next pass; may be called from any thread.
 
-        If the service is under way, that counts, whatever it returns or raises.
+        If the service is under way, this overrides its own result.
 
         Raises:
             KeyError: there is no such service with an interval.

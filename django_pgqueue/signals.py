@@ -8,10 +8,10 @@ signal                    sent by                                   arguments
 ``attempt_started``       the slot, before the task is called       ``event``
 ``attempt_ended``         the slot, after the call, before the      ``event``
                           outcome is written
-``job_succeeded``         likewise, next, by the outcome            ``event``
-``job_retry_scheduled``   likewise                                  ``event``
-``job_snoozed``           likewise                                  ``event``
-``job_released``          likewise                                  ``event``
+``job_succeeded``         the slot, next, by the outcome            ``event``
+``job_retry_scheduled``   the slot, next, by the outcome            ``event``
+``job_snoozed``           the slot, next, by the outcome            ``event``
+``job_released``          the slot, next, by the outcome            ``event``
 ``attempt_lost``          the worker that settles a dead process    ``event``, ``worker``
 ``job_died``              the worker or the caller that has moved   ``event``
                           the job to the dead jobs, after that
@@ -20,7 +20,7 @@ signal                    sent by                                   arguments
 ``job_purged``            the caller of purge, in its transaction   ``ids``, ``by``, ``succeeded``, ``database``
 ========================  ========================================  ====================================================
 
-Receivers run in the thread of the sender; what a worker sends beside its slots has a thread of its own. An exception
+Receivers run in the thread of the sender; those of a worker outside its slots in a thread of its own. An exception
 in one is logged and harms nothing.
 """
 
@@ -108,7 +108,7 @@ class JobEvent:
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        """The keyword arguments, likewise."""
+        """The keyword arguments; a copy each time."""
         kwargs: dict[str, Any] = json.loads(self._kwargs)
         return kwargs
 
@@ -303,9 +303,9 @@ def announce_deaths(events: Iterable[JobEvent]) -> None:
 
 
 def send_from_maintenance(signal: Signal, sender: str | None = None, **named: Any) -> None:
-    """Send a signal in a thread that a worker cannot do without: it outlives whatever receivers raise.
+    """Send a signal in a thread that a worker cannot do without: it survives all exceptions of receivers.
 
-    What they have opened stays open for the next time; a connection that broke is given up, else all would fail by it.
+    Connections that they have opened stay open for the next time; a broken one is closed, else all would fail by it.
     """
     if not signal.receivers:
         return
@@ -317,13 +317,13 @@ def send_from_maintenance(signal: Signal, sender: str | None = None, **named: An
 
 
 def send_deaths_from_maintenance(events: Iterable[JobEvent]) -> None:
-    """Send ``job_died`` for each of these likewise."""
+    """Send ``job_died`` for each event, as ``send_from_maintenance`` does."""
     for event in events:
         send_from_maintenance(job_died, event.task, event=event)
 
 
 def close_broken_connections() -> None:
-    """Close those of this thread that code of the project has opened and that broke: the next use opens them anew."""
+    """Close broken connections of this thread that code of the project has opened: the next use opens new ones."""
     for connection in connections.all(initialized_only=True):
         if connection.errors_occurred and not connection.in_atomic_block and not connection.is_usable():
             connection.close()

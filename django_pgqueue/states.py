@@ -97,7 +97,7 @@ class EntryKind(StrEnum):
 
     @classmethod
     def of(cls, entry: Any) -> "EntryKind | None":
-        """Return the kind of an entry; None for what this code has not written, whatever that is."""
+        """Return the kind of an entry; None for any value that this code has not written."""
         try:
             return cls(entry["kind"]) if isinstance(entry, Mapping) else None
         except (KeyError, ValueError):

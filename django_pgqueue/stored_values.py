@@ -1,7 +1,7 @@
-"""Read JSON out of a row, whatever SQL has put there: any JSON that ``jsonb`` accepts, which is more than Python does.
+"""Read JSON out of a row that SQL may have written: any JSON that ``jsonb`` accepts, which is more than Python does.
 
-What this code encodes itself is never deeper than ``DEEPEST`` and never has such numbers. Where a value must be exact,
-as where a job runs, ``json.loads`` is used, and what it raises is the job's outcome.
+Values that this code has encoded are never deeper than ``DEEPEST`` and never have such numbers. Where a value must be
+exact, which it must for the run of a job, ``json.loads`` is used, and its exception is an error of the job.
 """
 
 import datetime as dt
@@ -17,7 +17,7 @@ MOST_DIGITS = 300  # of a whole number that is read as one: it can be a float to
 
 
 class Unreadable(str):
-    """A text that stands in place of a value that Python cannot hold, or that is too deep to be read."""
+    """A text in place of a value that Python cannot hold, or that is too deep to be read."""
 
     __slots__ = ()
 
@@ -29,7 +29,7 @@ NO_JSON = Unreadable("[cannot be shown]")
 def read(text: str) -> Any:
     """Return JSON as Python has it; never raises.
 
-    A number that Python refuses is the text of its digits. What is nested deeper than ``DEEPEST`` is ``TOO_DEEP``.
+    A number that Python refuses is the text of its digits. A value nested deeper than ``DEEPEST`` is ``TOO_DEEP``.
     """
     try:
         value = json.loads(text, parse_int=_whole, parse_float=_fraction)
@@ -59,7 +59,7 @@ def read_object(text: str | None) -> dict[str, Any]:
 
 
 def is_whole(value: Any) -> bool:
-    """Whether nothing in what was read stands in place of something else."""
+    """Whether a value that was read has no replacement of another value in it."""
     pending = [value]
     while pending:
         one = pending.pop()

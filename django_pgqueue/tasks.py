@@ -158,7 +158,7 @@ class Call(Generic[R_co]):
     Attributes:
         task: the task, with the options given by ``using``.
         args: positional arguments. Do not change mutable ones before the call is enqueued.
-        kwargs: keyword arguments, likewise.
+        kwargs: keyword arguments; the same holds.
     """
 
     task: Task[..., Any]
@@ -233,7 +233,7 @@ class TaskDecorator:
             effect exactly once. Not for ``async def``: Django has no async transactions.
         aliases: former names of the task, the oldest first: with that begin the keys that it computes.
         sensitive_parameters: names of arguments, or of keys in them, whose values are left out of the admin, the log
-            and the history, besides those of Django's ``@sensitive_variables`` below ``@task`` and those that
+            and the history, in addition to those of Django's ``@sensitive_variables`` below ``@task`` and those that
             ``PGQUEUE["SENSITIVE_PARAMETERS"]`` matches. True: all arguments.
         options: see ``Options``: ``queue``, ``priority``, ``max_attempts``, ``timeout``, ``lease``, ``keep_result``,
             ``unique``, ``limit``, ``fair`` and more.

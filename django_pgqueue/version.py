@@ -10,7 +10,7 @@ FOREIGN_PACKAGE = "pgqueue"
 
 
 def installed() -> Distribution | None:
-    """Return the metadata of what is installed by the name of this distribution, whichever project it is of."""
+    """Return the metadata of the installed distribution of this name, which may be of another project."""
     try:
         return distribution(DISTRIBUTION)
     except PackageNotFoundError:  # used from a checkout that is not installed
@@ -23,7 +23,7 @@ def is_foreign(found: Distribution) -> bool:
 
 
 def version_of(found: Distribution | None) -> str:
-    """Return the version of this package, or ``"0"`` where no metadata tell it."""
+    """Return the version of this package, or ``"0"`` if no metadata have it."""
     return "0" if found is None or is_foreign(found) else found.version
 
 

@@ -70,24 +70,8 @@ MOST: dict[str, dict[str, int]] = {
         "stand": 15,
         "pet name": 1,
     },
-    "texts": {
-        "what as a noun": 6,
-        "whatever": 1,
-    },
-    "docstrings": {
-        "archaic word": 12,
-        "for ever": 2,
-        "mend": 2,
-        "beside": 15,
-        "is to be": 8,
-        "as by": 2,
-        "inverted conditional": 1,
-        "what as a noun": 106,
-        "whatever": 18,
-        "those who": 1,
-        "tell": 29,
-        "stand": 30,
-    },
+    "texts": {},
+    "docstrings": {},
 }
 """Maximum number of places, by kind of text and pattern; 0 if a pattern is left out."""
 

@@ -1,4 +1,4 @@
-"""Actions of the admin: choose, confirm, act, and say what was done."""
+"""Actions of the admin: choose, confirm, act, and report the result."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -112,7 +112,7 @@ class ActionsAdmin(QueueAdminBase):
         return routes + super().get_urls()
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> Any:
-        """Leave out what this user may not do, and what is only done on a row's page.
+        """Leave out actions that this user may not do, and those of a row's page only.
 
         Django 6.1 and newer say on which page the actions are shown.
         """
@@ -128,7 +128,7 @@ class ActionsAdmin(QueueAdminBase):
         return {"buttons": [(action, self.address(action.name)) for action in offered]}
 
     def keys(self, texts: Iterable[str]) -> list[Any]:
-        """Return the primary keys that stand in a request, each once; BadRequest where one cannot be."""
+        """Return the primary keys in a request, each once; raise BadRequest for one that cannot be."""
         try:
             ids = list(dict.fromkeys(map(int, texts)))
         except ValueError as error:
@@ -147,7 +147,7 @@ class ActionsAdmin(QueueAdminBase):
     # The steps of an action
 
     def choose(self, request: HttpRequest, action: AdminAction, queryset: QuerySet[Any]) -> HttpResponse:
-        """Take what was ticked to the confirmation: a job that has left the filter since is not dropped in silence."""
+        """Show the confirmation for the ticked rows, also for a job that does not match the filter any more."""
         is_for_all = request.POST.get("select_across", "0") not in {"", "0"}
         if is_for_all and action.many:
             asked = request.GET.copy()
@@ -192,7 +192,7 @@ class ActionsAdmin(QueueAdminBase):
         )
 
     def perform(self, request: HttpRequest, action: AdminAction, ids: Sequence[Any]) -> HttpResponse:
-        """Do it and write the audit log; then say what came of it."""
+        """Do it and write the audit log; then report the result."""
         if refusal := self._refusal(request, action, ids):
             return refusal
         form = action.form(request.POST) if action.form else None

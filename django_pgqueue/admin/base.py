@@ -31,8 +31,8 @@ Page = Callable[..., HttpResponse]
 def bounded_page(view: Page) -> Page:
     """Bound every query of a page of an admin, those that its template makes too: it is rendered here.
 
-    What took too long is told with the remedy, and with the status 503. What answers a POST is not bounded as a whole,
-    but a ``bounded`` part of it that was stopped is told in the same way.
+    A page that takes too long says so, with the remedy and the status 503. The answer to a POST is not bounded as a
+    whole, but the page is the same if a ``bounded`` part of it was stopped.
     """
 
     @functools.wraps(view)
@@ -150,7 +150,7 @@ class QueueAdminBase(admin.ModelAdmin):  # type: ignore[type-arg]
         return super().render_change_form(request, context, *args, **kwargs)
 
     def context_of(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """Return what the template of a row's page takes besides its fields."""
+        """Return the context of the template of a row's page, in addition to its fields."""
         return {}
 
     delete_view = bounded_page(admin.ModelAdmin.delete_view)

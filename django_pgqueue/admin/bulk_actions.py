@@ -146,7 +146,7 @@ def progress_bar(bulk_action: BulkAction) -> ProgressBar:
 
 
 def state_of(bulk_action: BulkAction) -> tuple[str, Any]:
-    """Return a word for the stylesheet, and what is said."""
+    """Return a class for the stylesheet, and the text."""
     if bulk_action.stopped_at is not None:
         return "paused", _("stopped by %(name)s") % {"name": bulk_action.stopped_by}
     if bulk_action.ended_at is not None:
@@ -156,7 +156,7 @@ def state_of(bulk_action: BulkAction) -> tuple[str, Any]:
 
 
 def params_of(bulk_action: BulkAction) -> list[tuple[str, Any]]:
-    """Return what the action was given besides the jobs: names and values."""
+    """Return the names and values of the action's parameters."""
     labels: dict[Any, str] = {param.name: str(param.label) for param in (QUEUE, PRIORITY)}
     params = bulk_action.params if isinstance(bulk_action.params, dict) else {}
     return [(labels.get(name) or name, value) for name, value in sorted(params.items())]

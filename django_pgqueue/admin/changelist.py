@@ -1,4 +1,4 @@
-"""Lists that cost the same whatever the size of their table.
+"""Lists that cost the same for a table of any size.
 
 Every page is read along an index, counting stops at ``CAP``, and what the address bar may ask for is a closed list.
 """
@@ -122,7 +122,7 @@ class KeysetList(JobList):
         return rows if self.route.shown is None else self._seen(rows)
 
     def _seen(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        """Leave out what was found by a value that may not be seen; the window ends where too many were found."""
+        """Leave out jobs found by a value that must not be shown; the window ends after too many of them."""
         keyed = self.route.along.keyed(rows.defer(None)).only("pk", "task", "args", "kwargs")
         found = list(keyed[: MOST_CHECKED + 1])
         if len(found) > MOST_CHECKED and self.window:

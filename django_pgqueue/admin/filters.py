@@ -39,7 +39,7 @@ IN_KWARGS = "jsonb_path_exists(kwargs, '$.* ? (@ == $one[*])', jsonb_build_objec
 
 
 def search_of(term: str) -> dict[str, Any]:
-    """Read what was typed: the fields of ``RequestedFilter`` that it stands for."""
+    """Return the fields of ``RequestedFilter`` for the text in the search box."""
     term = term.strip()
     is_number = re.fullmatch(r"-?\d+", term, re.ASCII) is not None
     if "\0" in term or (is_number and not is_integer(term)):

@@ -89,7 +89,7 @@ def live_status(job: Job) -> str:
 
 
 def progress(value: Any) -> str:
-    """Show progress as ``set_progress`` tells it; anything else that is stored there, as JSON."""
+    """Show progress as ``set_progress`` stores it; any other value as JSON."""
     if value is None:
         return "-"
     if not isinstance(value, dict) or not isinstance(value.get("done"), int | float):
@@ -138,12 +138,12 @@ def sentence_of(field: str, description: Any, model: Any = Job) -> Column:
 
 
 def pretty_json_of(field: str, description: Any) -> Column:
-    """Return a display method for a JSON field on the page of one job, without what is sensitive by its name."""
+    """Return a display method for a JSON field on the page of one job, without values of sensitive names."""
     return column_of(field, description, lambda value: pretty_json(shown_by_name(value)))
 
 
 def arguments_of(field: str, description: Any) -> Column:
-    """Return a display method for ``args`` or ``kwargs`` on the page of one job, without what is sensitive."""
+    """Return a display method for ``args`` or ``kwargs`` on the page of one job, without sensitive values."""
 
     @admin.display(description=description)
     def column(_admin: Any, job: Any) -> str:

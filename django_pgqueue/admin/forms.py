@@ -96,7 +96,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for th
 
     @property
     def rhythm(self) -> Recurrence:
-        """The ticks of what was entered; only where it is valid."""
+        """The ticks of the values entered, if they are valid."""
         return recurrence_of(*(self._value(name) for name in ("cron", "every_seconds", "timezone")))
 
     def clean(self) -> dict[str, Any]:

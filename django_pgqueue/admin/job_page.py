@@ -1,4 +1,4 @@
-"""The page of one job, whichever table it is in: why it is there, what has happened, what it was given and needs."""
+"""Page of one job in any table: why it is there, its history, its arguments and options."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -36,7 +36,7 @@ class TimelineItem(NamedTuple):
 
 
 class JobPage:
-    """The parts of ``job.html``. Each is safe text: whatever the job holds is text in it, never markup."""
+    """The parts of ``job.html``. Each is safe text: all values of the job are text in it, never markup."""
 
     def __init__(self, admin: ActionsAdmin, request: HttpRequest, one: Any) -> None:
         self.one = one

@@ -89,7 +89,7 @@ class JobsAdmin(ReadOnlyAdmin, ActionsAdmin):
         raise NotImplementedError
 
     def searched(self, asked: RequestedFilter, narrowed: Q, along: IndexOrder, base: Q = ANY) -> Route | None:
-        """Return how what was searched for is read, where that is the same for all tables; None: it is not."""
+        """Return the route of a search, if it is the same for all tables; else None."""
         if asked.finds_nothing:
             return Route(along, Q(pk__in=[]))
         if asked.id is not None:
@@ -101,7 +101,7 @@ class JobsAdmin(ReadOnlyAdmin, ActionsAdmin):
         return None
 
     def get_search_fields(self, request: HttpRequest) -> tuple[str, ...]:
-        """Have the box shown; what is typed is read by the route."""
+        """Have the search box shown; the route reads its text."""
         return ("=id",)
 
     def get_search_results(
@@ -130,7 +130,7 @@ class JobsAdmin(ReadOnlyAdmin, ActionsAdmin):
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show what staff did to a job in whichever table it stood then: it keeps its id for life."""
+        """Show what staff did to a job while it was in any of the tables: its id stays the same."""
         if not self.has_view_permission(request):  # Django looks for the row first, and tells what became of it
             raise PermissionDenied
         tables = ContentType.objects.get_for_models(Job, DeadJob, SucceededJob).values()

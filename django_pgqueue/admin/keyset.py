@@ -1,6 +1,6 @@
 """Pages of a list by keyset, however deep.
 
-A page begins behind the last row of the page before: behind its key, which stands in the address. Nothing is skipped
+A page begins behind the last row of the page before: behind its key, which is in the address. Nothing is skipped
 by counting it off. Where a filter has no index, a stated window of rows is looked through along one that there is.
 """
 

@@ -16,7 +16,7 @@ APP = "pgqueue"
 
 
 class Links:
-    """Addresses of other pages of the queue; empty where the user may not see what is there."""
+    """Addresses of other pages of the queue; empty if the user may not see them."""
 
     def __init__(self, request: HttpRequest, site: AdminSite) -> None:
         self._user = request.user

@@ -47,7 +47,7 @@ SHOW = {
 
 @admin.register(Overview)
 class OverviewAdmin(ReadOnlyAdmin, QueueAdminBase):
-    """One page: is the queue healthy, and what is going on in it."""
+    """One page: the health of the queue and its work."""
 
     class Media:
         css = {"all": ["django_pgqueue/admin.css", "django_pgqueue/overview.css", *STYLES]}

@@ -49,7 +49,7 @@ MOST_NEW = 100  # queues without a row that the list names
 
 
 class Cell(NamedTuple):
-    """A number, and the list that shows what was counted."""
+    """A number, and the list of the counted rows."""
 
     text: str
     address: str = ""
@@ -121,7 +121,7 @@ class QueueAdmin(ReadOnlyAdmin, ActionsAdmin):
     created_time = moment_of("created_at", _("first seen"))
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Limits are changed by those who see queues and may limit them."""
+        """Whether the user sees queues and may limit them."""
         return self.may(request, LIMIT)
 
     def keys(self, texts: Iterable[str]) -> list[str]:
@@ -172,7 +172,7 @@ class QueueAdmin(ReadOnlyAdmin, ActionsAdmin):
         }
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's
-        """Set the limits as ``queues.limit`` does, which also tells the workers; tokens stay where the rate does."""
+        """Set the limits by ``queues.limit``, which also notifies the workers; tokens stay if the rate does."""
         limits, by, wanted = form.cleaned_data, request.user.get_username(), dict[str, Any]()
         if "max_running" in form.changed_data:
             wanted["max_running"] = limits["max_running"]

@@ -53,7 +53,7 @@ def _json_field(label: Any, help_text: Any) -> forms.CharField:
 
 
 class RetryForm(forms.Form):
-    """Arguments as JSON, without what is sensitive in them; queue, priority, and what becomes of the dead job."""
+    """Arguments as JSON, without sensitive values; queue, priority, and whether to purge the dead job."""
 
     args = _json_field(_("Positional arguments"), _("A JSON array, in the order of the parameters."))
     kwargs = _json_field(_("Keyword arguments"), _("A JSON object of names and values."))

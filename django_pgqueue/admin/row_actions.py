@@ -210,7 +210,7 @@ def _performs(
 
 
 def _run(names: Collection[str], *, by: str, database: str) -> list[str]:
-    """Run those that can be run; of the others, ``_why_not_run`` tells the reason."""
+    """Run those that can be run; ``_why_not_run`` returns the reasons for the others."""
     return [name for name in names if not _problem(name, by=by, database=database)]
 
 

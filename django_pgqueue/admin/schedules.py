@@ -151,7 +151,7 @@ class ScheduleAdmin(ActionsAdmin):
         return (*self.only_shown, *of_code, *hidden)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's
-        """Write what was changed and nothing else: a worker may just have moved the schedule on."""
+        """Write the changed fields and nothing else: a worker may just have advanced the schedule."""
         with connections[conf.database].cursor() as cursor:
             cursor.execute("SELECT statement_timestamp()")
             [now] = cursor.fetchone()

@@ -40,7 +40,7 @@ def _slots(state: WorkerState) -> str:
 
 
 def _listens(worker: Worker) -> str:
-    """Tell how its command learns of work: by NOTIFY, or by polling where it does not listen."""
+    """Say how its command learns of work: by NOTIFY, or by polling if it does not listen."""
     return pgettext("hears of work", "at once") if worker.session_pid else gettext("by polling")
 
 
@@ -54,7 +54,7 @@ def _lease(state: WorkerState) -> str:
 
 @admin.register(Worker)
 class WorkerAdmin(ReadOnlyAdmin, ActionsAdmin):
-    """Worker processes: whether they live, what they are at, and how to have them stopped."""
+    """Worker processes: whether they are alive, the jobs that they run, and a button to stop them."""
 
     actions = (STOP,)
     named_by = ("host", "pid")

@@ -45,12 +45,12 @@ ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
 
 class PgQueueBackend(BaseTaskBackend):
-    """Runs the framework's tasks as jobs of django-pgqueue, beside those of its own.
+    """Runs the framework's tasks as jobs of django-pgqueue, in addition to its own.
 
     ``OPTIONS`` may hold any option of ``PgQueueTask`` but ``aliases`` and those of calls, for all tasks that do not say
     otherwise; ``tasks``, a dict of dicts of options by the dotted path of a task, which goes before them; ``database``,
     the alias that holds the queue's tables, by default ``PGQUEUE["DATABASE"]``; and ``task_modules``, the modules with
-    tasks that are imported at the start besides the ``tasks.py`` of installed apps.
+    tasks that are imported at the start in addition to the ``tasks.py`` of installed apps.
     """
 
     task_class: type[PgQueueTask] = PgQueueTask
@@ -171,7 +171,7 @@ class PgQueueBackend(BaseTaskBackend):
         ]
 
     def _result_of_conflict(self, task: AnyTask, call: Arguments, job_id: int) -> PgQueueTaskResult:
-        """Return what is known of a job that has the unique key; it may be gone by now, and leave nothing."""
+        """Return the result of the job that has the unique key; it may be gone by now, and leave nothing."""
         try:
             return self._result_of(find(self._connection, job_id))
         except JobDoesNotExist:
@@ -200,11 +200,11 @@ class PgQueueBackend(BaseTaskBackend):
     # Results
 
     def get_result(self, result_id: str) -> PgQueueTaskResult:
-        """Return what is known of a job of the framework, of whichever alias, by one query.
+        """Return the result of a job of the framework, of any alias, by one query.
 
         Raises:
-            TaskResultDoesNotExist: there is no such job, or nothing is kept of it any more; what is no id at all; a job
-                of a task that is none of the framework.
+            TaskResultDoesNotExist: there is no such job, or nothing is kept of it any more; the id is not valid; the
+                task is not one of the framework.
         """
         if not ID.fullmatch(str(result_id)):
             raise of_both(TaskResultDoesNotExist(result_id))

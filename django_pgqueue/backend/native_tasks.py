@@ -181,7 +181,7 @@ def hints_on_keys(unknown: Iterable[str]) -> str:
 
 
 def job_options(**options: Any) -> Callable[[T], T]:
-    """Give a task of the framework options of the queue. Stands right above ``@task``.
+    """Give a task of the framework options of the queue. Goes right above ``@task``.
 
     For Django 6.0, whose ``@task`` takes none; and for tasks that other backends run too, as in tests: there the task
     is left as it is.
@@ -192,7 +192,7 @@ def job_options(**options: Any) -> Callable[[T], T]:
     Raises:
         InvalidTask: a value is out of range or of the wrong type.
         TypeError: there is no such option.
-        ConfigurationError: it does not stand above ``@task`` of the framework.
+        ConfigurationError: it is not above ``@task`` of the framework.
     """
     check_names(options, TypeError)
 

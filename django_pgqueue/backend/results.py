@@ -1,7 +1,7 @@
 """``TaskResult`` of a job, and tasks found by the path in a row.
 
-A name comes out of the database. So nothing is imported because of it, and no code of a module is asked: only what
-stands in the module under this name counts, and only if it is a task of the framework.
+A name comes out of the database. So nothing is imported because of it, and no code of a module runs: only the
+attribute of the module with this name counts, and only if it is a task of the framework.
 """
 
 import dataclasses

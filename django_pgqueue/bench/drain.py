@@ -82,7 +82,7 @@ class WorkerCommand:
             self._process.stdin.close()
 
     def _brief(self, load: Load) -> None:
-        """Tell it what to do. Its stdin stays open: when that ends, the bench is gone, and so it ends too."""
+        """Send its options. Its stdin stays open: when that ends, the bench is gone, and so it ends too."""
         options = {
             "queue": [QUEUE],
             "processes": load.processes,
@@ -108,7 +108,7 @@ SHORTEST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.002, 0.2
 
 
 def beside_backlog(load: Load) -> int:
-    """Return how many jobs are to be told apart besides those of the backlog."""
+    """Return the number of jobs with numbers of their own, in addition to those of the backlog."""
     return max(2 * load.slots, pick_ups(load))
 
 

@@ -109,9 +109,9 @@ LARGEST_FLOOR = 50_000
 
 
 def measure(load: Load, *, beside_others: bool, progress: Progress) -> BenchReport:
-    """Measure the queue's database under a load; leave nothing behind, whatever happens, a KeyboardInterrupt too.
+    """Measure the queue's database under a load; leave nothing behind, also after a KeyboardInterrupt.
 
-    Raises BenchFailed where there is no measurement, as beside jobs of others unless ``beside_others``.
+    Raises BenchFailed if there is no measurement: if there are jobs of others, unless ``beside_others`` is set.
     """
     alias = conf.database
     with (

@@ -115,7 +115,7 @@ def spread(seconds: Collection[float]) -> Spread:
 
 
 def per_job(before: float | None, after: float | None, jobs: int, *, unit: float = 1.0) -> float | None:
-    """Divide what was used between two readings by the number of jobs; None where one of them is not known."""
+    """Divide the use between two readings by the number of jobs; None if one of them is not known."""
     return None if before is None or after is None else round((after - before) / jobs / unit, 2)
 
 
@@ -127,7 +127,7 @@ POSTGRES = {"postgres", "postmaster"}
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Readings at one moment; the difference of two is what was used between them."""
+    """Readings at one moment; the difference of two is the use between them."""
 
     wal_bytes: int | None
     worker_seconds: float | None
@@ -162,7 +162,7 @@ def worker_sessions(alias: str) -> list[int]:
 
 
 def cpu_seconds(pids: Collection[int]) -> float | None:
-    """Return the processor time of living processes, as Linux tells it.
+    """Return the processor time of living processes, as Linux reports it.
 
     Source: https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
     """

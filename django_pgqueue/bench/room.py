@@ -48,7 +48,7 @@ class BenchQueue:
 
 @contextlib.contextmanager
 def bench_queue(alias: str, *, beside_others: bool) -> Iterator[BenchQueue]:
-    """Keep the bench's queue for one bench; remove all its rows at the end, whatever happens.
+    """Keep the bench's queue for one bench; remove all its rows at the end, also after an error.
 
     Raises BenchFailed, with nothing changed: other jobs, another bench, or workers that would take its jobs are there.
     """
@@ -81,7 +81,7 @@ def alone(alias: str) -> Iterator[None]:
 
 
 def check_others(alias: str, *, beside_others: bool) -> bool:
-    """Return whether there are jobs of others; raise BenchFailed if the bench is not to run beside them."""
+    """Return whether there are jobs of others; raise BenchFailed if the bench must not run next to them."""
     others = Job.objects.using(alias).exclude(queue=QUEUE)[: MANY + 1].count()
     if others and not beside_others:
         name = postgresql(alias).settings_dict["NAME"]

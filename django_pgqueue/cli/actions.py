@@ -107,7 +107,7 @@ class SelectedJobs:
         """Do it, a slice at a time; ``tally`` grows with each.
 
         Raises:
-            CommandError: a queue or a priority cannot be, or the database has failed; says what had been done.
+            CommandError: a queue or a priority cannot be, or the database has failed; with the numbers of jobs done.
             KeyboardInterrupt: after the slice that was under way; at once and rolling it back by a second Ctrl-C.
         """
         try:
@@ -121,7 +121,7 @@ class SelectedJobs:
 
     @contextlib.contextmanager
     def _patient(self) -> Iterator[None]:
-        """Let the first Ctrl-C wait for the end of the slice, so that it is known what has been done."""
+        """Let the first Ctrl-C wait for the end of the slice, so that its result is known."""
         if threading.current_thread() is not threading.main_thread():  # only there it may be said
             yield
             return
@@ -147,7 +147,7 @@ class SelectedJobs:
         return " ".join(parts) or "Nothing was changed."
 
     def as_json(self) -> dict[str, dict[str, int]]:
-        """Return the numbers of jobs by what was done to them, and by why they were left alone."""
+        """Return the numbers of jobs by their change, and by the reason why they were left alone."""
         return {
             "done": {change.value: count for change, count in self.tally.done.items() if count},
             "skipped": {why.value: count for why, count in self.tally.skipped.items()},

@@ -96,7 +96,7 @@ since = seconds_type(60, 86400, lambda text: f"it looks back 1m to 1d, not {text
 
 
 def queue_names(text: str) -> list[str]:
-    """Return comma-separated names, at least one; one with a comma in it stands in double quotes, as ``"a,b",c``."""
+    """Return comma-separated names, at least one; one with a comma in it is in double quotes, as ``"a,b",c``."""
     found = [name.replace('""', '"') if name else bare for name, bare in NAME_IN_LIST.findall(text)]
     if not (names := [name for name in found if name]):
         raise argparse.ArgumentTypeError(f"it names no queue: {text!r}")
@@ -132,7 +132,7 @@ def instant(text: str) -> dt.datetime:
 
 
 def json_type(kind: type[T], shape: str) -> Callable[[str], T]:
-    """Return the type of JSON of a kind, of which ``shape`` is an example; errors leave out what is in it."""
+    """Return the type of JSON of a kind, of which ``shape`` is an example; errors leave out its values."""
 
     def value(text: str) -> T:
         try:
@@ -316,7 +316,7 @@ def add_action(parser: argparse.ArgumentParser, action: Action) -> None:
 
 
 def enqueue_from(options: dict[str, Any]) -> JobHandle[Any]:
-    """Enqueue the job; raise CommandError where there is no such task, or what it was given cannot be."""
+    """Enqueue the job; raise CommandError if there is no such task, or an argument or option cannot be."""
     wanted: Any = {name: options[name] for name in OF_JOBS & options.keys() if options[name] is not None}
     try:
         task = registry.get(options["name"])

@@ -41,7 +41,7 @@ class QueueStats:
 
 @dataclass(frozen=True, kw_only=True)
 class StatsSnapshot:
-    """The queue as it stands, at one moment."""
+    """State of the queue at one moment."""
 
     at: dt.datetime  # by the database's clock
     seconds: float  # so far back go the counts of what was done
@@ -57,7 +57,7 @@ def snapshot(
 
     Args:
         queues: names of those to look at; none: all, up to 1,000.
-        minutes: number of past minutes to include, besides the one that is not over; 1 to 1,440.
+        minutes: number of past minutes to include, in addition to the current one; 1 to 1,440.
 
     Raises:
         TookTooLong: a statement was stopped.

@@ -55,7 +55,7 @@ def painted(line: Line, *, has_colours: bool) -> str:
 
 
 def cut_to(lines: Sequence[Line], *, wide: int, high: int) -> list[Line]:
-    """Return what has room in a terminal: of each line its beginning, of all lines the first."""
+    """Return the part that fits into a terminal: the first lines, and the beginning of each."""
     if len(lines) > high:
         more = Piece(f"… and {len(lines) - high + 1:,} more lines", Style.QUIET)
         lines = [*lines[: max(high - 1, 0)], [more]]

@@ -118,7 +118,7 @@ class TracedRun:
         contexts.attach(trace.set_span_in_context(self._span))
 
     def failed(self, error: BaseException, outcome: Outcome) -> None:
-        """Nothing: the outcome has the error without what is sensitive in it."""
+        """Do nothing: the outcome has the error without sensitive values."""
 
     def ended(self, outcome: Outcome | None) -> None:
         if outcome is None:
@@ -148,7 +148,7 @@ class TracedRun:
 
 
 def _tracer() -> trace.Tracer | None:
-    """Return the tracer to use; None where there is no SDK, or where nothing is to be traced.
+    """Return the tracer to use; None where there is no SDK, or where nothing is traced.
 
     Asked for each job. The first look is that of ``get_tracer_provider``, which goes on to the environment each time.
     """
@@ -166,7 +166,7 @@ def _tracer_of(provider: trace.TracerProvider) -> trace.Tracer:
 
 
 def _creation_context(metadata: Any) -> SpanContext | None:
-    """Return what travels with a job; None where nothing does, as with jobs that SQL has enqueued."""
+    """Return the span context in a job's metadata; None where there is none, as in jobs that SQL has enqueued."""
     if not isinstance(metadata, Mapping) or not isinstance(metadata.get("traceparent"), str):
         return None
     carried = {key: metadata[key] for key in propagator.fields if isinstance(metadata.get(key), str)}

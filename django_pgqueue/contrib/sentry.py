@@ -1,4 +1,4 @@
-"""Failed attempts as events in Sentry: one each, with the job, and without what is sensitive in its arguments.
+"""Failed attempts as events in Sentry: one each, with the job, and without sensitive arguments.
 
 Nothing is done unless ``sentry_sdk.init()`` was called in the process. Sentry's own integrations see jobs too: the one
 for logging makes events of lines at ERROR. So the lines about attempts that were reported from here are kept from it,
@@ -41,7 +41,7 @@ def reporting_run(task: TaskDefinition, job: ClaimedJob) -> "ReportedRun | None"
 
 
 class ReportedRun:
-    """One attempt. What it leaves in Sentry's scope, as breadcrumbs and tags, is gone with it."""
+    """One attempt. Its breadcrumbs and tags in Sentry's scope are gone with it."""
 
     def __init__(self, task: TaskDefinition, job: ClaimedJob) -> None:
         self._task = task
@@ -90,7 +90,7 @@ class ReportedRun:
             return None
 
     def _clean(self, event: Any, hint: dict[str, Any]) -> Any:
-        """Return the event without what is sensitive; None for one that repeats what was told."""
+        """Return the event without sensitive values; None for one that repeats the reported error."""
         error = (hint.get("exc_info") or (None, None))[1]
         if event.get("logger") and error is not None and (error is self._reported or isinstance(error, Redacted)):
             return None

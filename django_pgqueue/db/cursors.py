@@ -150,7 +150,7 @@ class InsertCursor(DjangosCursor):
         return self
 
     def _execute_together(self, query: str, params: Mapping[str, Any], follow_up: FollowUp) -> PGresult | None:
-        """Return the answer to the statement; None: what was prepared for it is gone."""
+        """Return the answer to the statement; None: its prepared statement is gone."""
         answers: list[list[PGresult]] = []
         connection: Any = self.connection
         try:

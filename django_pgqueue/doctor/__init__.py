@@ -1,4 +1,4 @@
-"""Diagnosis of the queue: what is wrong, whose fault it is, and what to do about it.
+"""Diagnosis of the queue: problems, their causes and remedies.
 
 Each look costs a few reads of bounded size, and none waits for a lock. ``findings()`` is empty where all is well.
 """

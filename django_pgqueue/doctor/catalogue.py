@@ -1,4 +1,4 @@
-"""Comparison of the models with the catalogue of the database, and the statements that make what is missing."""
+"""Comparison of the models with the catalogue of the database, and the statements that make missing parts."""
 
 import importlib
 import pkgutil
@@ -62,7 +62,7 @@ class Catalogue:
         ]
 
     def wrong(self, kind: str) -> tuple[list[Part], list[str]]:
-        """Return what is there and of no use: what is wanted of it, and the names of what is not."""
+        """Return the parts that exist and are of no use: those that are wanted, and the names of others."""
         names = {(table, name) for (of, table, name), is_fine in self._present.items() if of == kind and not is_fine}
         ours = [part for part in self._wanted if part.kind == kind and (part.table, part.name) in names]
         return ours, sorted({name for _table, name in names} - {part.name for part in ours})

@@ -77,7 +77,7 @@ class View:
 
     @functools.cached_property
     def is_pooled(self) -> bool:
-        """Whether a pooler stands before the server: it tells its clients process ids of its own."""
+        """Whether there is a pooler before the server: it gives its clients process ids of its own."""
         [(pid,)] = self.database.rows("SELECT pg_backend_pid()", {})
         return bool(connections[self.alias].connection.info.backend_pid != pid)
 

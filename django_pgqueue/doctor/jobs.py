@@ -1,4 +1,4 @@
-"""Look for jobs that wait too long or in vain, also because they do not fit this code's functions."""
+"""Look for jobs that wait too long or without end, also because they do not fit this code's functions."""
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -155,7 +155,7 @@ def unfit_arguments(view: View) -> Iterator[Finding]:
 
 
 def unfit_schedules(view: View) -> Iterator[Finding]:
-    """Look at schedules made or edited by staff: those of the code are declared anew with it."""
+    """Look at schedules made or edited by staff: those of the code change with it."""
     rows = (
         Schedule.objects.using(view.alias)
         .filter(is_enabled=True)
@@ -177,7 +177,7 @@ def unfit_schedules(view: View) -> Iterator[Finding]:
             "number": grouped(len(unfit)),
             "schedules": named([f"{name} ({problem})" for name, problem in unfit.items()]),
         },
-        remedy=_("Change its task or arguments in the admin, or pause it; or let the function take what it gives."),
+        remedy=_("Change its task or arguments in the admin, or pause it; or change the function to take them."),
         facts={"schedules": unfit},
     )
 

@@ -24,7 +24,7 @@ SCHEMA_LOOKS: tuple[Look, ...] = (
     tables.partitions,
     tables.settings,
 )
-"""Looks at the catalogue alone, whatever works or waits: for the system checks too."""
+"""Looks at the catalogue alone, not at jobs or workers: for the system checks too."""
 
 LOOKS: tuple[Look, ...] = (
     workers.no_workers,
@@ -58,13 +58,13 @@ LOCK_MILLISECONDS = 100
 def findings(
     alias: str | None = None, *, queues: list[QueueLine] | None = None, looks: Sequence[Look] = LOOKS
 ) -> list[Finding]:
-    """Return what is wrong, the worst first; nothing if all is well.
+    """Return the problems, the worst first; nothing if all is well.
 
     Inside a transaction that is open, its limits of time hold. Otherwise no statement takes longer than
     ``READ_TIMEOUT_SECONDS``, nor waits for a lock for longer than 100 ms.
 
     Args:
-        queues: how they stand, where that is known already.
+        queues: their state, if it is known already.
     """
     view = View(alias or conf.database, queues or [])
     first = (_count_queues,) if queues is None else ()

@@ -27,7 +27,7 @@ def late_schedules(view: View) -> Iterator[Finding]:
         what=ngettext("%(number)s schedule is late: %(names)s.", "%(number)s schedules are late: %(names)s.", len(late))
         % {"number": len(late), "names": named(late)},
         remedy=_(
-            "Any worker enqueues what is due; for a schedule of the code, one that has that code. Start one, or look "
+            "Any worker enqueues due schedules; for a schedule of the code, one that has that code. Start one, or look "
             "into the log of those that run."
         ),
         facts={"schedules": late},

@@ -1,6 +1,6 @@
 """Look whether the database has what this code needs: migrations, tables, indexes, checks, functions.
 
-While migrations are to be applied they alone are named: the rest comes with them.
+While migrations are unapplied, they alone are named: the rest comes with them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -129,6 +129,6 @@ def _missing(view: View, kind: str) -> list[Part]:
 
 
 def _level(parts: Sequence[Part]) -> Level:
-    """Tell what workers and enqueuers need from what makes pages of the admin slow."""
+    """Return ERROR for parts that workers and enqueuers need, WARNING for those that make admin pages fast."""
     is_needed = any(part.is_unique or part.model is Job for part in parts)
     return Level.ERROR if is_needed else Level.WARNING

@@ -34,7 +34,7 @@ OPTIONS = {
 
 
 def old_snapshot(view: View) -> Iterator[Finding]:
-    """Say who keeps VACUUM from removing dead rows. Slots and standbys do not tell since when."""
+    """Name the holder of a snapshot that keeps VACUUM from removing dead rows. Slots and standbys have no start."""
     holder = vacuum.oldest_snapshot(view.database)
     if holder is None or not _is_old(holder, view.counters.dead):
         return

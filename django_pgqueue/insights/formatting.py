@@ -34,7 +34,7 @@ def grouped(number: int) -> str:
 
 
 def at_most(number: int, cap: int) -> str:
-    """Return a number that was counted up to a cap; behind that stands a plus."""
+    """Return a number that was counted up to a cap; a plus follows the cap."""
     return f"{grouped(cap)}+" if number > cap else grouped(number)
 
 
@@ -154,7 +154,7 @@ def say(words: str, /, *, remedy: str = "", command: str = "", **parts: Part) ->
 
 
 def text_of(sentence: Sentence, scrub: Callable[[str], str] = str) -> str:
-    """Return a sentence as plain text; ``scrub`` takes what is sensitive out of it."""
+    """Return a sentence as plain text; ``scrub`` removes sensitive values."""
     text = scrub(sentence.words.format(**{name: _text(part) for name, part in sentence.parts.items()}))
     return f"{text} {sentence.remedy} {sentence.command}" if sentence.command else text
 
@@ -165,7 +165,7 @@ def job(job_id: int) -> Ref:
 
 
 def named(kind: str, name: str) -> Ref:
-    """Speak of what is known by its name: a queue, a key, a task."""
+    """Return a reference to a thing known by its name: a queue, a key, a task."""
     return Ref(kind, name, name)
 
 
@@ -199,7 +199,7 @@ def right(text: str, wide: int) -> str:
 
 
 def width(text: str) -> int:
-    """Return how many columns of a terminal text takes: two for each wide character, none for what is put on another.
+    """Return the number of columns of a text in a terminal: two for a wide character, none for a combining one.
 
     Source: https://www.unicode.org/reports/tr11/
     """
@@ -207,7 +207,7 @@ def width(text: str) -> int:
 
 
 def cut(text: str, wide: int) -> str:
-    """Return text that is no wider; what is left out is in its middle, as names differ at both ends."""
+    """Return text that is no wider: its middle is left out, as names differ at both ends."""
     if width(text) <= wide:
         return text
     head = beginning(text, (wide - 1) // 2)

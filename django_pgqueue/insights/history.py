@@ -21,7 +21,7 @@ LONGEST_SECONDS = 10 * 365 * 24 * 3600.0  # of a run: more is an error in the da
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry, whatever is stored there."""
+    """One entry, with any stored values."""
 
     kind: EntryKind | None  # what it tells of; None where this code has not written it
     sentence: Sentence  # the class of the exception, or what happened
@@ -47,7 +47,7 @@ class Entry:
 
     @property
     def is_note(self) -> bool:
-        """Whether it tells what staff did, or is of no known kind."""
+        """Whether it is about an action of staff, or of no known kind."""
         return not (self.is_attempt or self.is_end)
 
 
@@ -59,7 +59,7 @@ def entries_of(errors: Any) -> list[Entry]:
 
 
 def instant(value: Any) -> dt.datetime | None:
-    """Return the instant that stands in JSON as a text, or None where it is something else."""
+    """Return an instant that is text in JSON; None for any other value."""
     try:
         found = parse_datetime(value) if isinstance(value, str) else None
     except ValueError:
@@ -272,7 +272,7 @@ class _Telling:
             self.since = first
 
     def _snoozed(self) -> Iterator[Step]:
-        """Tell how often it has asked to run later; of the last time alone it is known when that was."""
+        """Yield the number of snoozes; only the last one has a time."""
         if not self.snoozes:
             return
         words = ngettext("Snoozed {number} time", "Snoozed {number} times", self.snoozes)

@@ -136,7 +136,7 @@ class QueueLine:
 
     @property
     def is_unserved(self) -> bool:
-        """Whether jobs wait there in vain: no worker serves it."""
+        """Whether jobs wait there and no worker serves it."""
         return self.has_work and not self.is_paused and not self.workers
 
 
@@ -204,7 +204,7 @@ def table(found: Iterable[QueueLine]) -> str:
 
 
 def as_json(line: QueueLine) -> dict[str, Any]:
-    """Return how a queue stands and is limited; ``at_least`` names the numbers of which there may be more."""
+    """Return the state and the limits of a queue; ``at_least`` names the numbers that may be higher."""
     row, numbers = line.row, {name: getattr(line, name) for name in NUMBERS}
     return {
         "name": row.name,

@@ -86,7 +86,7 @@ class WorkerSummary:
 
 
 def obstacles(waiting: Job, pool: WorkerSummary, alias: str) -> Iterator[Sentence]:
-    """Yield what keeps any job like this from being started, whatever its place."""
+    """Yield the reasons why no job like this can start, in any place of the queue."""
     queue = Queue.objects.using(alias).annotate(is_paused=PAUSED).filter(name=waiting.queue).first()
     if waiting.kill_requested_at is not None:
         yield say(

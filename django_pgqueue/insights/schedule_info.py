@@ -1,4 +1,4 @@
-"""Schedules for people: the next run, the outcome of the last job, and what is odd about one."""
+"""Schedules for people: the next run, the outcome of the last job, problems."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -121,7 +121,7 @@ def described(schedule: Schedule, last: LastJob | None) -> list[str]:
 
 
 def as_json(schedule: Schedule, last: LastJob | None) -> dict[str, Any]:
-    """Return what is known of one schedule, but its arguments."""
+    """Return the data of one schedule, except its arguments."""
     return {
         "name": schedule.name,
         "task": schedule.task,

@@ -1,4 +1,4 @@
-"""Registered tasks, as people and programs are told of them: options, schedules in code, former names."""
+"""Registered tasks, for people and programs: options, schedules in code, former names."""
 
 import dataclasses
 import datetime as dt
@@ -12,7 +12,7 @@ from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.schedules.periodic import declared
 
 OF_EVERY_TASK = frozenset({"queue", "priority", "max_attempts", "timeout", "lease"})
-"""Options that are told as they come out; the others only where they are not the default."""
+"""Options that are always shown; the others only if they are not the default."""
 
 
 def options_of(task: TaskDefinition) -> dict[str, Any]:

@@ -87,12 +87,12 @@ class Totals(NamedTuple):
 
 
 def per_minute(alias: str, *, queue: str | None = None, now: dt.datetime | None = None) -> list[Interval]:
-    """Return what was done in each minute of the last hour, the oldest first; of one queue, or of all."""
+    """Return the work done in each minute of the last hour, the oldest first; of one queue, or of all."""
     return _read(alias, minutes=1, number=HOUR, queue=queue, now=now).series
 
 
 def of_day(alias: str, *, now: dt.datetime | None = None) -> Totals:
-    """Return what was done in the last day, by quarters of an hour and by queue: a day's counts are read but once."""
+    """Return the work done in the last day, by quarters of an hour and by queue: a day's counts are read only once."""
     return _read(alias, minutes=QUARTER, number=DAY // QUARTER, by_queue=True, now=now)
 
 
@@ -161,12 +161,12 @@ class RecentWork(NamedTuple):
 
 
 def recent_by_queue(alias: str, *, minutes: int, now: dt.datetime | None = None) -> dict[str, RecentWork]:
-    """Return what was done in each queue in the last minutes and this one; queues without anything are left out."""
+    """Return the work done in each queue in the last minutes and this one; queues without anything are left out."""
     return {queue: done for (queue, _task), done in _recent(alias, minutes=minutes, now=now).items()}
 
 
 def by_queue(alias: str, *, minutes: int = RECENT_MINUTES, now: dt.datetime | None = None) -> dict[str, StatsCounts]:
-    """Return what was done in each queue in the last full minutes; queues without anything are left out."""
+    """Return the work done in each queue in the last full minutes; queues without anything are left out."""
     found = _recent(alias, minutes=minutes, only_full_minutes=True, now=now)
     return {queue: done.counts for (queue, _task), done in found.items()}
 
@@ -174,7 +174,7 @@ def by_queue(alias: str, *, minutes: int = RECENT_MINUTES, now: dt.datetime | No
 def by_task(
     alias: str, *, minutes: int, limit: int = MOST_TASKS, now: dt.datetime | None = None
 ) -> dict[tuple[str, str], RecentWork]:
-    """Return what was done in the last minutes and this one by queue and task; those that took most time first."""
+    """Return the work done in the last minutes and this one by queue and task; those that took most time first."""
     return _recent(alias, minutes=minutes, by_task=True, limit=limit, now=now)
 
 

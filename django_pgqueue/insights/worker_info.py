@@ -49,7 +49,7 @@ class WorkerState:
 
     @property
     def word(self) -> str:
-        """How it stands, in a word: silent, stopping, busy or idle."""
+        """Its state: silent, stopping, busy or idle."""
         if not self.is_alive:
             return "silent"
         if self.row.stop_requested_at is not None:
@@ -58,7 +58,7 @@ class WorkerState:
 
     @property
     def busy(self) -> int:
-        """Slots in use: a process fetches ahead only what it has no slot for."""
+        """Slots in use: a process fetches ahead only jobs that have no slot."""
         return min(self.held, self.row.concurrency)
 
     @property
@@ -79,12 +79,12 @@ class HeldJob(NamedTuple):
 
 
 def with_clock(rows: QuerySet[Worker]) -> QuerySet[Worker]:
-    """Let the rows tell what time it is for the database, as ``at``."""
+    """Add the time of the database to the rows, as ``at``."""
     return rows.annotate(at=Now())
 
 
 def states_of(rows: Iterable[Worker], alias: str) -> list[WorkerState]:
-    """Return how the processes of these rows stand; the rows come ``with_clock``."""
+    """Return the states of the processes of these rows; the rows come ``with_clock``."""
     rows = list(rows)
     parameters = {"worker_ids": [row.pk for row in rows], "limit": CAP + 1}
     held: dict[int, int] = dict(CallerConnection(alias).rows(statement("jobs_per_worker"), parameters)) if rows else {}
@@ -113,7 +113,7 @@ def _cells(state: WorkerState) -> tuple[str, ...]:
 
 
 def as_json(state: WorkerState) -> dict[str, Any]:
-    """Return what is known of one process; the processes of one command share ``supervisor_id``."""
+    """Return the data of one process; the processes of one command share ``supervisor_id``."""
     row = state.row
     return {
         "id": row.pk,

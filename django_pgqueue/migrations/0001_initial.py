@@ -630,7 +630,7 @@ class Migration(QueueMigration):
                 ("succeeded", models.BigIntegerField(db_default=0)),
                 (
                     "failed",
-                    models.BigIntegerField(db_default=0, help_text="Attempts that failed, whatever became of the job."),
+                    models.BigIntegerField(db_default=0, help_text="Attempts that failed, for good or not."),
                 ),
                 (
                     "retried",
@@ -707,7 +707,7 @@ class Migration(QueueMigration):
                         db_default=EMPTY_OBJECT, help_text="What else the action needs: a queue, a priority."
                     ),
                 ),
-                ("outcome", models.JSONField(db_default=EMPTY_OBJECT, help_text="How many, by what was done to them.")),
+                ("outcome", models.JSONField(db_default=EMPTY_OBJECT, help_text="How many, by their change.")),
                 (
                     "skipped",
                     models.JSONField("left alone", db_default=EMPTY_OBJECT, help_text="How many, by the reason."),

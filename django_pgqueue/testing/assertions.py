@@ -128,7 +128,7 @@ class Expected:
 
 
 def show(job: Job, *, is_instant: bool = False) -> str:
-    """Return a job on one line, without what is sensitive; ``is_instant``: due by the calendar, not after a delay."""
+    """Return a job on one line, without sensitive values; ``is_instant``: due by the calendar, not after a delay."""
     task = registry.find(job.task)
     line = f"job {job.pk}: {_call(job.task, *shown(task, job.args, job.kwargs))} on {job.queue!r}"
     line += f", priority {job.priority}" if job.priority else ""
@@ -157,14 +157,14 @@ def _key(key: Any) -> Any:
 
 
 def _call(name: str, args: Any, kwargs: Any) -> str:
-    """Return a call as Python writes it; args and kwargs may be the word that stands for what is left out."""
+    """Return a call as Python writes it; args and kwargs may be the replacement of hidden values."""
     positional = [_short(value) for value in args] if isinstance(args, list) else [f"*{args}"]
     named = [f"{key}={_short(value)}" for key, value in kwargs.items()] if isinstance(kwargs, dict) else [f"**{kwargs}"]
     return f"{name}({', '.join([*positional, *named])})"
 
 
 def _due(run_at: Any, delay: Any) -> dt.datetime | dt.timedelta | None:
-    """Return when a job is to be due; a timedelta from when it was enqueued; None: at any time."""
+    """Return when a job should be due; a timedelta from when it was enqueued; None: at any time."""
     if run_at is not None and delay is not None:
         raise ValueError("run_at says when the job is due, and delay how long after it was enqueued: give one of them.")
     if delay is not None:
@@ -200,12 +200,12 @@ TO_RUN = (Status.SCHEDULED, Status.QUEUED, Status.LIMITED)
 def assert_enqueued(
     task: AnyTask | None = None, *, count: int | None = None, database: str | None = None, **wanted: Unpack[Wanted]
 ) -> Job:
-    """Assert that a job like this is there and still to run. What is not given is not compared.
+    """Assert that a job like this is there and still to run. Omitted values are not compared.
 
     Args:
         task: the task, or its name; or a call that ``bind`` has made, in place of ``args`` and ``kwargs``. Its options
             are not compared.
-        args: with ``kwargs`` the whole call; what is not given of the two is empty. Where the task is given, ``(1,)``
+        args: with ``kwargs`` the whole call; an omitted one is empty. Where the task is given, ``(1,)``
             is the same call as ``{"order_id": 1}``, and a default is the same as its value. Values are compared as JSON
             has them; ``unittest.mock.ANY`` equals all.
         kwargs: see ``args``.
@@ -225,8 +225,8 @@ def assert_enqueued(
 
     Raises:
         ValueError: count is below 1.
-        AssertionError: there is none, or another number of them. The message lists what is there, the nearest first,
-            without sensitive arguments.
+        AssertionError: there is none, or another number of them. The message lists the jobs that are there, the nearest
+            first, without sensitive arguments.
         TaskDoesNotExist: no task has this name.
     """
     __tracebackhide__ = True
@@ -341,7 +341,7 @@ def due_jobs() -> list[Job]:
 
 
 def complaint(before: Collection[int]) -> str:
-    """Return what is to be said about jobs that are due and were not among these; nothing where there are none."""
+    """Return a complaint about jobs that are due and were not among these; empty if there are none."""
     left = [job for job in due_jobs() if job.pk not in before]
     if not left:
         return ""

@@ -14,9 +14,9 @@ from django_pgqueue.exceptions import ConfigurationError
 
 
 class TestConnection(CallerConnection, QueueConnection):
-    """Does by the caller's connection, in the transaction that is open there, what workers do by one of their own.
+    """Runs the statements of workers on the caller's connection, in the transaction that is open there.
 
-    What is sent is run at once. No session is notified: none can see the jobs.
+    Statements that are sent run at once. No session is notified: none can see the jobs.
     """
 
     __test__ = False  # for pytest, which takes the name for that of a test
@@ -96,7 +96,7 @@ class Clock:
         return dt.datetime.fromisoformat(now).replace(tzinfo=dt.UTC)
 
     def set(self, instant: dt.datetime) -> None:
-        """Let it stand at this instant, while it is stopped."""
+        """Set the stopped clock to this instant."""
         self._configure(SETTING, instant.isoformat())
 
     @contextlib.contextmanager

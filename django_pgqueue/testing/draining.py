@@ -45,13 +45,13 @@ def run_jobs(
         queue: only those of this queue, or of these; names, patterns and exclusions as ``--queue`` of the worker
             takes them, served in strict order.
         task: only those of this task, or of these; tasks or their names.
-        limit: how many runs to make, 1 or more; what is left is left. None: all there are, and more than 1,000 beyond
+        limit: how many runs to make, 1 or more; other jobs stay. None: all there are, and more than 1,000 beyond
             the jobs that were there are taken for a chain without an end.
         errors: ``"raise"`` the first error that a task raises, once its outcome is written; or ``"collect"`` them in
             the report. ``Discard``, exceptions of ``discard_on``, ``Snooze``, and ``Retry`` while there are attempts
             left, are no errors.
-        until: go on with what is due by then: an aware datetime, or a timedelta from the database's now. The clock of
-            the connection is moved from one due moment to the next, without sleeping.
+        until: go on with jobs that are due by then: an aware datetime, or a timedelta from the database's now. The
+            clock of the connection is moved from one due moment to the next, without sleeping.
         clock: moves Python's clock as well while jobs run: takes the moment, returns a context manager.
         schedules: whether schedules tick until then; with ``task`` only those of these tasks.
         database: the alias. None: ``PGQUEUE["DATABASE"]``.
@@ -84,7 +84,7 @@ def run_jobs(
 
 
 def _travel(work: Work, until: dt.datetime | dt.timedelta, mover: Mover | None, *, with_schedules: bool) -> None:
-    """Run what is due until then."""
+    """Run the jobs that are due until then."""
     __tracebackhide__ = True
     clock = Clock(work.alias)
     now = clock.now()

@@ -51,7 +51,7 @@ def _after_commit(connection: BaseDatabaseWrapper, ids: Collection[int]) -> None
 
 
 def _at_end_of_block(connection: BaseDatabaseWrapper) -> "_EndOfBlock":
-    """Return what waits on a connection for that, all jobs together, so that they keep their order."""
+    """Return the wrapper on a connection that waits for that, one for all jobs, so that they keep their order."""
     for wrapper in connection.execute_wrappers:
         if isinstance(wrapper, _EndOfBlock):
             return wrapper

@@ -71,7 +71,7 @@ class JobRun:
         outcome: ``"succeeded"``, ``"retried"``, ``"died"``, ``"snoozed"`` or ``"released"``.
         reason: why it died, a ``DeathReason``; "" where it did not.
         result: what the task returned, as JSON keeps it; None unless it succeeded.
-        error: what was raised, ``Discard``, ``Retry`` and ``Snooze`` included.
+        error: the exception, ``Discard``, ``Retry`` and ``Snooze`` included.
         delay_seconds: after which a job that was retried, snoozed or released is due again.
         at: the moment to which ``until=`` had moved the time; None without it.
     """
@@ -210,10 +210,10 @@ class RunResult(NamedTuple):
 
 
 def perform(task: TaskDefinition, job: ClaimedJob, current: CurrentJob) -> RunResult:
-    """Run a job as a slot of a worker does, then what it has left for after its commit.
+    """Run a job as a slot of a worker does, then its ``on_commit`` hooks.
 
     In a test's transaction a handler that breaks it is rolled back as a whole, so that the test can go on; any other
-    that fails keeps what it has written, as without a transaction.
+    that fails keeps its changes, as without a transaction.
     """
     inside = [connection for connection in connections.all(initialized_only=True) if connection.in_atomic_block]
     before = [len(connection.run_on_commit) for connection in inside]
@@ -285,7 +285,7 @@ def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 
 def _run_hooks(connection: BaseDatabaseWrapper, number: int) -> None:
-    """Run what was registered by ``on_commit`` behind the first ``number``; wake-ups have no worker to wake."""
+    """Run the ``on_commit`` hooks behind the first ``number``; wake-ups have no worker to wake."""
     while len(connection.run_on_commit) > number:
         entry: Any = connection.run_on_commit.pop(number)
         _, hook, is_robust = entry
@@ -304,7 +304,7 @@ def _run_hooks(connection: BaseDatabaseWrapper, number: int) -> None:
 __unittest = True
 
 work_under_way: contextvars.ContextVar["Work | None"] = contextvars.ContextVar("work_under_way", default=None)
-"""What is running jobs around this code, if anything is."""
+"""The ``Work`` that runs this code as a job, if any."""
 
 
 class Work:

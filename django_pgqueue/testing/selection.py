@@ -56,7 +56,7 @@ def task_of(task: AnyTask) -> TaskDefinition:
 
 
 def names_of(task: TaskDefinition) -> tuple[str, ...]:
-    """Return the names under which jobs of a task may stand in the table."""
+    """Return the names under which the table may have jobs of a task."""
     return (task.name, *task.aliases)
 
 

@@ -1,4 +1,4 @@
-"""Switch from another queue call by call: both get each call, one runs it, and what came of it is compared.
+"""Switch from another queue call by call: both get each call, one runs it, and the results are compared.
 
 An app of its own, to be installed for as long as the switch lasts. Importable before Django's apps are loaded.
 """

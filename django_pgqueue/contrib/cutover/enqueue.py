@@ -96,7 +96,7 @@ class Cutover(Generic[P]):
         """Send one call, where its stage says. Ours is inserted in the caller's transaction on the queue's database.
 
         The old queue gets the call once that has committed, so that a rollback sends neither; at once, where there is
-        no transaction, or autocommit is off. What it raises then is raised, or logged where it only follows.
+        no transaction, or autocommit is off. Its exception is raised then, or logged where it only follows.
 
         Returns:
             The handle of our job; None where only the old side gets the call.
@@ -149,7 +149,7 @@ class Cutover(Generic[P]):
 
 
 def _commits_by_hand() -> bool:
-    """Whether autocommit is off, as by ``set_autocommit(False)``: hooks are refused, or run once it is on again."""
+    """Whether autocommit is off, by ``set_autocommit(False)``: hooks are refused, or run once it is on again."""
     connection = connections[conf.database]
     return not (connection.commit_on_exit if connection.in_atomic_block else connection.get_autocommit())
 

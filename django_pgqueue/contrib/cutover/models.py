@@ -8,7 +8,7 @@ DETAIL = "Digest of the result, or class of the exception."
 
 
 class Call(models.Model):
-    """One call that both sides got: who is to run it, where it has arrived and what came of it. For reading."""
+    """One call that both sides got: the side that runs it, where it has arrived, its results. For reading."""
 
     id = models.UUIDField(primary_key=True)
     enqueued_at = models.DateTimeField(db_default=Now())

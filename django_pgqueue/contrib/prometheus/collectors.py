@@ -1,4 +1,4 @@
-"""Collectors: what the tables tell, for a registry of the project or of a worker command, and what a command tells."""
+"""Collectors: of the tables, for a registry of the project or of a worker command; and of one worker command."""
 
 import logging
 import math
@@ -65,10 +65,10 @@ def read_queues(alias: str | None = None) -> list[QueueLine]:
 
 
 class SharedReading:
-    """One reading at a time, and one a second at most, for all scrapes of a process; trouble is shared likewise.
+    """One reading at a time, and one a second at most, for all scrapes of a process; errors are shared too.
 
     Args:
-        begin: calls what it is given, in this thread or in another one.
+        begin: calls the function that it is given, in this thread or in another one.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class SharedReading:
         self._read_at = -math.inf  # monotonic
 
     def queues(self, *, wait_seconds: float | None = None) -> list[QueueLine]:
-        """Return what the latest reading has found, or raise what it has raised; if it is not fresh, begin another.
+        """Return the result of the latest reading, or raise its error; if it is not fresh, begin another.
 
         One in another thread that takes longer than ``wait_seconds`` (None: without end) goes on all the same, but
         raises TimeoutError here.
@@ -147,7 +147,7 @@ class QueueCollector(Collector):
 
 
 def of_queues(queues: Sequence[QueueLine]) -> Iterator[Metric]:
-    """Tell how the queues stand."""
+    """Yield the metrics of queues."""
     made = {name: family(name) for name in OF_TABLES if name is not UP}
     for line in queues:
         for status in STATUSES:
@@ -180,7 +180,7 @@ SIZES_OF_CYCLES = {CLAIMED: stats.CLAIMED, ACKED: stats.ACKED}
 
 
 class WorkerCollector(Collector):
-    """Tells the figures of one command."""
+    """Collects the metrics of one command."""
 
     def __init__(self, figures: Callable[[], CommandMetrics]) -> None:
         self._figures = figures
@@ -196,7 +196,7 @@ class WorkerCollector(Collector):
 
 
 def counters(sums: CounterSums) -> Iterator[Metric]:
-    """Tell what has become of attempts and jobs."""
+    """Yield the counters of attempts and jobs."""
     attempts = family(ATTEMPTS)
     for task, row in sums.rows.items():
         for outcome, place in OUTCOMES.items():
@@ -207,7 +207,7 @@ def counters(sums: CounterSums) -> Iterator[Metric]:
 
 
 def histograms(sums: CounterSums) -> Iterator[Metric]:
-    """Tell how long it took, and how much was done at once."""
+    """Yield the histograms of times, and of numbers of jobs in a statement."""
     for name, (total, first, end) in SECONDS.items():
         rows = sums.rows.items()
         yield family(name, ((task, observed(BOUNDS, row[first:end]), row[total]) for task, row in rows))
@@ -222,7 +222,7 @@ def _summed(bounds: Sequence[float], histogram: Sequence[float]) -> tuple[list[t
 
 
 def gauges(figures: CommandMetrics) -> Iterator[Metric]:
-    """Tell what is at this moment."""
+    """Yield the gauges: values of this moment."""
     now = time.time()  # by the clock of this machine, as Prometheus wants it
     yield family(PROCESSES, [((), figures.processes)])
     yield family(SLOTS, [((), figures.slots)])

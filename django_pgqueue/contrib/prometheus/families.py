@@ -49,9 +49,7 @@ OF_TABLES: Final = (UP, JOBS, CAPPED, OLDEST, PAUSED, LIMITED, WORKERS)
 
 # Metrics of one process
 
-ATTEMPTS: Final = MetricName(
-    "pgqueue_attempts", "counter", (*TASK, "outcome"), "Attempts that are over, by what they came to."
-)
+ATTEMPTS: Final = MetricName("pgqueue_attempts", "counter", (*TASK, "outcome"), "Attempts that have ended, by outcome.")
 SUCCEEDED: Final = MetricName("pgqueue_jobs_succeeded", "counter", TASK, "Jobs that have succeeded.")
 RETRIED: Final = MetricName("pgqueue_jobs_retried", "counter", TASK, "Failed attempts after which the job runs again.")
 DIED: Final = MetricName("pgqueue_jobs_died", "counter", TASK, "Jobs that went to the dead jobs.")

@@ -34,7 +34,7 @@ REFUSAL = (
 @require_safe
 @transaction.non_atomic_requests
 def view(request: HttpRequest) -> HttpResponse:
-    """Tell how the queues stand; not what other processes have counted."""
+    """Export the metrics of the tables; not the counters of other processes."""
     if not (knows_token(request) or may_look(request)):
         return HttpResponseForbidden(REFUSAL, content_type="text/plain")
     body, headers = exposed(_registry(conf.database), request.headers)

@@ -113,7 +113,7 @@ class Command(BaseCommand):
         self._tell(options, said)
 
     def _tell(self, options: dict[str, Any], said: Mapping[str, str]) -> None:
-        """Print what was done to each queue; as JSON, how they are paused and limited now."""
+        """Print the changes of each queue; as JSON, the pauses and limits that it has now."""
         if options["json"]:
             found = limits_as_json(said, options["database"])
             self.stdout.write(json.dumps(list(found.values()), cls=DjangoJSONEncoder, indent=2))

@@ -46,7 +46,7 @@ class Command(BaseCommand):
         add_queue(parser, "show these queues")
         parser.add_argument(
             "--since", type=since, default=f"{MINUTES}m", metavar="DURATION",
-            help=f"count what was done since then, by the minute, 1m to 1d; default: {MINUTES}m",
+            help=f"count the work done since then, by the minute, 1m to 1d; default: {MINUTES}m",
         )  # fmt: skip
         parser.add_argument("--tasks", action="store_true", help="show each task in its queue, too")
         add_json(parser, "print JSON; with --watch an object on each line")
@@ -124,7 +124,7 @@ def ended_by_ctrl_c() -> Iterator[None]:
 def repeat(
     look: Callable[[], StatsSnapshot], show: Callable[[StatsSnapshot], None], *, alias: str, seconds: float
 ) -> None:
-    """Show one look after the other; where the database does not answer, say each new reason once, and go on."""
+    """Show snapshots one after the other; if the database does not answer, report each new reason once, and go on."""
     connection, known = connections[alias], ""
     for option, value in KEEPALIVE.items():  # or a connection that was cut off would be waited for for hours
         connection.settings_dict["OPTIONS"].setdefault(option, value)

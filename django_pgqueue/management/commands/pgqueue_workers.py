@@ -80,7 +80,7 @@ class Command(BaseCommand):
 
 
 def serving(options: dict[str, Any]) -> list[WorkerState]:
-    """Return how the processes stand, those of the chosen queues alone where some are."""
+    """Return the states of the processes, only those of the chosen queues, if any."""
     rows = with_clock(Worker.objects.using(options["database"]).order_by("host", "pid", "id"))
     chosen = [row for row in rows if not options["queue"] or QueueSelector.of(row.queues).among(options["queue"])]
     return states_of(chosen, options["database"])
