@@ -37,7 +37,21 @@ HABITS = {  # attributes of tasks of other queues
 
 
 class Task(TaskDefinition, Generic[P, R_co]):
-    """A function that can be enqueued. Calling it calls the function, here and now. Made by ``@task``."""
+    """A function that can be enqueued. Calling it calls the function, here and now. Made by ``@task``.
+
+    Attributes:
+        name: the name in the table: the dotted path of the function, or the ``name`` of ``@task``.
+        func: the function itself.
+        signature: the ``inspect.Signature`` of the arguments, without the context.
+        is_async: whether the function is an ``async def``.
+        takes_context: as given to ``@task``.
+        atomic: as given.
+        aliases: as given, a tuple.
+        sensitive_parameters: as given, a frozenset, with the names of Django's ``@sensitive_variables``. True: all.
+        backend: alias in ``TASKS`` of the backend that enqueues it; "": none.
+
+    Only attributes that are listed here, and the properties and methods below, are public.
+    """
 
     do_not_call_in_templates = True  # where a template names it, Django would run it
 

@@ -1,9 +1,15 @@
 """Public names: all of them are explained, and stand in the lists of them."""
 
 import inspect
+import re
+from types import FunctionType
 
 import pytest
 
+import tests.app.tasks as app
+from django_pgqueue import JobHandle
+from django_pgqueue.signals import event_of
+from tests.support.claimed import job
 from tests.support.doc_pages import names, reference, section, table
 from tests.support.pages import ROOT
 from tests.support.public_names import MODULES, module, public_names
@@ -36,6 +42,28 @@ def test_public_name_says_what_it_is(name):
         told = vars(found).get("__doc__") if inspect.isclass(found) else found.__doc__
         assert told, "it has a docstring of its own"
         assert not told.startswith(f"{attribute}("), "one that Python has not made up"
+
+
+OF_THE_QUEUE = {
+    *("adapter", "backoff", "discard_on", "given", "keys_by", "keys_of", "max_snoozes"),
+    *("needs_control", "retry_rules", "shapes", "with_keys"),
+    "do_not_call_in_templates",
+}
+"""Attributes of a task for other modules of the package, and for Django; the reference leaves them out."""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [app.noop, app.noop.bind(), JobHandle(1, "", "", "default"), event_of(job())],
+    ids=lambda value: type(value).__name__,
+)
+def test_attributes_of_the_values_that_callers_get_are_explained(value):
+    _, _, attributes = inspect.getdoc(type(value)).partition("Attributes:")
+    explained = set(re.findall(r"^ {4}(\w+): ", attributes, re.MULTILINE))
+    for name in {name for name in dir(value) if not name.startswith("_")} - OF_THE_QUEUE - explained:
+        defined = inspect.getattr_static(value, name)
+        assert isinstance(defined, FunctionType | property), f"{name} is not explained"
+        assert defined.__doc__, name
 
 
 @pytest.mark.parametrize("name", MODULES)
