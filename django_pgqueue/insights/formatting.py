@@ -2,6 +2,7 @@
 
 import datetime as dt
 import getpass
+import json
 import math
 import os
 import unicodedata
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import Model
 from django.utils import timezone
 from django.utils.formats import number_format
@@ -26,6 +28,11 @@ QUOTED = {"queue", "key", "task", "schedule"}  # names that people give, which m
 
 HEAVY = ("args", "kwargs", "metadata", "progress")
 HEAD = ("id", "status", "queue", "priority", "attempts", "when", "task", "error")
+
+
+def json_text(value: Any, *, indent: int | None = 2) -> str:
+    """Return a value as the JSON that commands print; instants as Django writes them."""
+    return json.dumps(value, cls=DjangoJSONEncoder, indent=indent)
 
 
 def grouped(number: int) -> str:

@@ -214,14 +214,11 @@ def as_json(line: QueueLine) -> dict[str, Any]:
     }
 
 
-def limits_as_json(names: Iterable[str], alias: str) -> dict[str, dict[str, Any]]:
-    """Return how queues are paused and limited, by name, as ``as_json`` does; their jobs are not counted."""
-    rows = {row.name: row for row in Queue.objects.using(alias).annotate(is_paused=PAUSED).filter(name__in=names)}
-    return {
-        name: {"name": name, **_row_as_json(row, is_paused=getattr(row, "is_paused", False))}
-        for name in names
-        for row in [rows.get(name) or Queue(name=name)]
-    }
+def limits_as_json(names: Iterable[str], alias: str) -> list[dict[str, Any]]:
+    """Return how queues are paused and limited, as ``as_json`` does; their jobs are not counted."""
+    known = {row.name: row for row in Queue.objects.using(alias).annotate(is_paused=PAUSED).filter(name__in=names)}
+    rows = [known.get(name) or Queue(name=name) for name in names]
+    return [{"name": row.name, **_row_as_json(row, is_paused=getattr(row, "is_paused", False))} for row in rows]
 
 
 def _row_as_json(row: Queue, *, is_paused: bool) -> dict[str, Any]:

@@ -1,4 +1,3 @@
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -6,7 +5,6 @@ from typing import Any
 
 import psycopg
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
 from django.utils.translation import override
 
@@ -14,7 +12,7 @@ from django_pgqueue.cli.arguments import add_json, check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.doctor import ALL_LOOKS, NOT_LOOKED_AT, Finding, Level, findings
-from django_pgqueue.insights.formatting import plain
+from django_pgqueue.insights.formatting import json_text, plain
 from django_pgqueue.version import VERSION
 
 FOUND, COULD_NOT_LOOK = 1, 2
@@ -88,7 +86,7 @@ def _json(alias: str, found: Sequence[Finding]) -> str:
         "version": VERSION,
         "findings": [finding.as_json() for finding in found],
     }
-    return json.dumps(told, cls=DjangoJSONEncoder, indent=2)
+    return json_text(told)
 
 
 def _counts(found: Sequence[Finding]) -> str:

@@ -1,10 +1,8 @@
 import argparse
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error, transaction
 from django.utils.translation import override
 
@@ -21,7 +19,7 @@ from django_pgqueue.cli.arguments import (
 from django_pgqueue.conf import conf
 from django_pgqueue.db.queries import TookTooLong, bounded
 from django_pgqueue.exceptions import InvalidLimit
-from django_pgqueue.insights.formatting import plain, user
+from django_pgqueue.insights.formatting import json_text, plain, user
 from django_pgqueue.insights.overview import as_json, limits_as_json, limits_of, lines_of, names, table
 from django_pgqueue.models import Queue
 
@@ -72,7 +70,7 @@ class Command(BaseCommand):
             found = lines_of(sorted(set(options["names"])) or names(alias), alias)
         known = [line for line in found if line.is_known]
         if options["json"]:
-            self.stdout.write(json.dumps([as_json(line) for line in known], cls=DjangoJSONEncoder, indent=2))
+            self.stdout.write(json_text([as_json(line) for line in known]))
         else:
             self.stdout.write(table(known) if known else "There are no queues yet.")
         check_seen(found)
@@ -115,8 +113,7 @@ class Command(BaseCommand):
     def _tell(self, options: dict[str, Any], said: Mapping[str, str]) -> None:
         """Print the changes of each queue; as JSON, the pauses and limits that it has now."""
         if options["json"]:
-            found = limits_as_json(said, options["database"])
-            self.stdout.write(json.dumps(list(found.values()), cls=DjangoJSONEncoder, indent=2))
+            self.stdout.write(json_text(limits_as_json(said, options["database"])))
         else:
             self.stdout.write("\n".join(f"{plain(name)}: {what}" for name, what in said.items()))
 

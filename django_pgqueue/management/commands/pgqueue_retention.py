@@ -1,16 +1,15 @@
-import json
 import math
 from typing import Any
 
 import psycopg
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
 from django.utils.translation import override
 
 from django_pgqueue.cli.arguments import add_json, check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection, QueueConnection
+from django_pgqueue.insights.formatting import json_text
 from django_pgqueue.insights.retention import as_json, state_of, text_of
 from django_pgqueue.maintenance.partitions import maintain_partitions
 from django_pgqueue.maintenance.pruner import Pruner
@@ -47,7 +46,7 @@ class Command(BaseCommand):
         except (Error, psycopg.Error) as error:  # the driver's own, where partitions are made and dropped
             raise CommandError(str(error).strip()) from error
         if options["json"]:
-            self.stdout.write(json.dumps(as_json(state), cls=DjangoJSONEncoder, indent=2))
+            self.stdout.write(json_text(as_json(state)))
         else:
             self.stdout.write("\n".join(text_of(state)))
         if is_blocked:

@@ -1,4 +1,3 @@
-import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from django_pgqueue import schedules
 from django_pgqueue.cli.arguments import add_json, check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.insights.formatting import plain, user
+from django_pgqueue.insights.formatting import json_text, plain, user
 from django_pgqueue.insights.schedule_info import as_json, described, outcomes
 from django_pgqueue.models import Schedule
 from django_pgqueue.schedules.periodic import declared
@@ -83,7 +82,7 @@ class Command(BaseCommand):
         """Print how schedules are, each with the job of it that was enqueued just now, if one was."""
         last, jobs = outcomes(found, alias), jobs or {}
         told = [as_json(one, last.get(one.id)) | ({"job": jobs[one.name]} if one.name in jobs else {}) for one in found]
-        self.stdout.write(json.dumps(told, indent=2))
+        self.stdout.write(json_text(told))
 
     def _name_others(self, options: dict[str, Any], done: Collection[str]) -> None:
         skipped = [name for name in options["names"] if name not in done]

@@ -1,6 +1,5 @@
 import contextlib
 import functools
-import json
 import math
 import os
 import shutil
@@ -13,7 +12,6 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.management.color import supports_color
-from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DatabaseError, Error, InterfaceError, connections
 from django.utils import timezone
 from django.utils.translation import override
@@ -26,7 +24,7 @@ from django_pgqueue.db.connections import KEEPALIVE
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.db.pipeline import impatience
 from django_pgqueue.db.queries import TookTooLong
-from django_pgqueue.insights.formatting import local, plain
+from django_pgqueue.insights.formatting import json_text, local, plain
 
 WATCH_SECONDS = 2.0
 PATIENCE_SECONDS = 3.0  # with a server that is silent, beyond the time limit of a statement
@@ -82,7 +80,7 @@ class Command(BaseCommand):
         is_watching = options["watch"] is not None
         if options["json"]:
             found = as_json(glance, with_tasks=options["tasks"])
-            text = json.dumps(found, cls=DjangoJSONEncoder, indent=None if is_watching else 2)
+            text = json_text(found, indent=None if is_watching else 2)
         elif is_watching and self.stdout.isatty():
             every = f"every {options['watch']:g} s, the last {options['minutes']} min; Ctrl-C ends it"
             title = [Piece(f"pgqueue_stats of {plain(alias)}, {every}", Style.QUIET)]

@@ -1,13 +1,12 @@
-import json
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.core.serializers.json import DjangoJSONEncoder
 from django.utils.translation import override
 
 from django_pgqueue import registry
 from django_pgqueue.cli.arguments import add_json, add_queue
 from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.insights.formatting import json_text
 from django_pgqueue.insights.task_info import as_json, described
 
 HELP = """
@@ -33,7 +32,7 @@ class Command(BaseCommand):
         tasks = [registry.get(name) for name in names]
         found = [task for task in tasks if not options["queue"] or task.options.queue in options["queue"]]
         if options["json"]:
-            self.stdout.write(json.dumps([as_json(task) for task in found], cls=DjangoJSONEncoder, indent=2))
+            self.stdout.write(json_text([as_json(task) for task in found]))
         elif found:
             self.stdout.write("\n".join("\n".join(described(task)) for task in found))
         else:

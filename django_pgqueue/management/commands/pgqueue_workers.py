@@ -1,16 +1,14 @@
-import json
 from collections.abc import Iterable
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error, transaction
 from django.utils.translation import override
 
 from django_pgqueue import workers
 from django_pgqueue.cli.arguments import add_json, add_queue, check_database, job_id
 from django_pgqueue.conf import conf
-from django_pgqueue.insights.formatting import user
+from django_pgqueue.insights.formatting import json_text, user
 from django_pgqueue.insights.worker_info import WorkerState, as_json, states_of, table, with_clock
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.models import Worker
@@ -46,7 +44,7 @@ class Command(BaseCommand):
     def _list(self, options: dict[str, Any]) -> None:
         found = serving(options)
         if options["json"]:
-            self._print_json(found)
+            self.stdout.write(json_text([as_json(state) for state in found]))
         else:
             self.stdout.write(table(found) if found else "There is no worker.")
 
@@ -61,14 +59,11 @@ class Command(BaseCommand):
             asked = workers.stop(ids, by=options["by"] or user(), database=options["database"])
         if options["json"]:
             rows = with_clock(Worker.objects.using(options["database"]).filter(pk__in=asked).order_by("pk"))
-            self._print_json(states_of(rows, options["database"]))
+            self.stdout.write(json_text([as_json(state) for state in states_of(rows, options["database"])]))
         else:
             self.stdout.write(f"Asked to stop: {_listed(asked)}." if asked else "No worker was asked to stop.")
         if skipped := sorted(set(ids) - set(asked)):
             self._name_others(skipped, options["database"])
-
-    def _print_json(self, found: Iterable[WorkerState]) -> None:
-        self.stdout.write(json.dumps([as_json(state) for state in found], cls=DjangoJSONEncoder, indent=2))
 
     def _name_others(self, ids: list[int], alias: str) -> None:
         there = set(Worker.objects.using(alias).filter(pk__in=ids).values_list("pk", flat=True))
