@@ -137,8 +137,8 @@ class Command(BaseCommand):
         if not registry.known():
             text = "No tasks are registered. Define some in the tasks.py of an installed app."
             self.stderr.write(text, self.style.WARNING)
-        metrics = import_string(PAGE_OF_METRICS) if plan.metrics_port else None
         try:
+            metrics = import_string(PAGE_OF_METRICS) if plan.metrics_port else None
             with process_maker(may_fork=self._called_from_command_line and not options["spawn"]) as make_process:
                 supervisor = Supervisor(plan, metrics, make_process=make_process)
                 if options["reloader"]:
