@@ -251,9 +251,9 @@ class KeysBy:
         """
         arguments = _Arguments(signature, sensitive_parameters)
         return cls(
-            unique=_computing("unique", unique.by, arguments, owner, unique.group) if unique else no_key,
-            concurrency=_computing("limit", limit.by, arguments, owner, limit.group) if limit else no_key,
-            fair=_computing("fair", fair, arguments),
+            unique=_key_function("unique", unique.by, arguments, owner, unique.group) if unique else no_key,
+            concurrency=_key_function("limit", limit.by, arguments, owner, limit.group) if limit else no_key,
+            fair=_key_function("fair", fair, arguments),
         )
 
 
@@ -290,18 +290,20 @@ class _Arguments(NamedTuple):
         return _secret_digest(text) if is_sensitive else text
 
 
-def _computing(
+def _key_function(
     option: str, by: KeyBy | Literal[True], arguments: _Arguments, owner: str = "", group: str | None = None
 ) -> Compute:
     if by is None:
         return no_key
     prefix = owner if group is None else group
     if callable(by):
-        return functools.partial(_said, option, prefix, by)
+        return functools.partial(_key_of_function, option, prefix, by)
     if by is True:
-        return functools.partial(_made, option, prefix, arguments.names, arguments, _digest)
+        return functools.partial(_key_of_arguments, option, prefix, arguments.names, arguments, _digest)
     names = _names(option, by, arguments.names, prefix)
-    return functools.partial(_made, option, prefix, names, arguments, _named if group is None else _values)
+    return functools.partial(
+        _key_of_arguments, option, prefix, names, arguments, _with_names if group is None else _without_names
+    )
 
 
 def _names(option: str, by: Iterable[str], known: tuple[str, ...], prefix: str) -> tuple[str, ...]:
@@ -315,7 +317,7 @@ def _names(option: str, by: Iterable[str], known: tuple[str, ...], prefix: str) 
     return names
 
 
-def _said(option: str, prefix: str, function: Compute, /, *args: Any, **kwargs: Any) -> str | None:
+def _key_of_function(option: str, prefix: str, function: Compute, /, *args: Any, **kwargs: Any) -> str | None:
     """Return the key that a function of the task returns, behind the prefix."""
     key = function(*args, **kwargs)
     if key is None:
@@ -327,7 +329,7 @@ def _said(option: str, prefix: str, function: Compute, /, *args: Any, **kwargs: 
     return key
 
 
-def _made(
+def _key_of_arguments(
     option: str,
     prefix: str,
     names: tuple[str, ...],
@@ -388,17 +390,17 @@ def _keys_within(stored: Any) -> Iterator[str]:
             pending += one
 
 
-def _named(names: Iterable[str], values: Iterable[str]) -> str:
+def _with_names(names: Iterable[str], values: Iterable[str]) -> str:
     return ",".join(map("{}={}".format, names, values))
 
 
-def _values(_names: Iterable[str], values: Iterable[str]) -> str:
+def _without_names(_names: Iterable[str], values: Iterable[str]) -> str:
     return ",".join(values)
 
 
 def _digest(names: Iterable[str], values: Iterable[str]) -> str:
     """Return a text of the same length for all values, in which none can be read."""
-    return hashlib.sha256(_named(names, values).encode()).hexdigest()
+    return hashlib.sha256(_with_names(names, values).encode()).hexdigest()
 
 
 def _secret_digest(value: str) -> str:

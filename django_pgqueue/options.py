@@ -195,18 +195,18 @@ class Options:
         }
 
     @property
-    def uniqueness(self) -> Unique:
+    def unique_rule(self) -> Unique:
         """What holds of a unique key, whether computed or given by the call."""
         return self.unique if isinstance(self.unique, Unique) else UNIQUE
 
     @property
-    def bound(self) -> Limit:
+    def limit_rule(self) -> Limit:
         """What holds of a limited key, whether computed or given by the call."""
         return self.limit if isinstance(self.limit, Limit) else LIMIT
 
     @property
     def conflict(self) -> str:
-        return self.on_conflict or self.uniqueness.on_conflict
+        return self.on_conflict or self.unique_rule.on_conflict
 
     @property
     def expires_at(self) -> dt.datetime | None:

@@ -222,7 +222,7 @@ def test_call_may_have_another_rule_or_none():
     assert task.using(unique=False).keys_of(("a",), {}).unique is None
     assert task.using(unique="number").keys_of(("a",), {}).unique == "tests.keyed.pair:number=1"
     changed = task.using(on_conflict="replace")
-    assert (changed.options.conflict, changed.options.uniqueness.until) == ("replace", "start")
+    assert (changed.options.conflict, changed.options.unique_rule.until) == ("replace", "start")
     assert changed.keys_of(("a",), {}).unique == task.keys_of(("a",), {}).unique
 
 

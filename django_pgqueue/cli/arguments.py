@@ -332,12 +332,12 @@ def _rules_from(declared: Options, options: Mapping[str, Any]) -> dict[str, Any]
     unique = {name: value for name, value in of_unique.items() if value is not None}
     if unique and declared.unique is None and options["unique_key"] is None:
         raise CommandError("The job has no unique key. Give it one by --unique-key.")
-    rules: dict[str, Any] = {"unique": dataclasses.replace(declared.uniqueness, **unique)} if unique else {}
+    rules: dict[str, Any] = {"unique": dataclasses.replace(declared.unique_rule, **unique)} if unique else {}
     if (running := options["limit_running"]) is None:
         return rules
     if declared.limit is None and options["limit_key"] is None:
         raise CommandError("The job has no key to be limited by. Give it one by --limit-key.")
-    return rules | {"limit": dataclasses.replace(declared.bound, running=running)}
+    return rules | {"limit": dataclasses.replace(declared.limit_rule, running=running)}
 
 
 # Database

@@ -243,7 +243,7 @@ def _parameters_with_keys(
 
 
 def _parameters_of_keys(task: TaskDefinition) -> dict[str, Any]:
-    options, unique, limit = task.options, task.options.uniqueness, task.options.bound
+    options, unique, limit = task.options, task.options.unique_rule, task.options.limit_rule
     return {
         "expires_at": options.expires_at,
         "expires_seconds": options.expires_seconds,

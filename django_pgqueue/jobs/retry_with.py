@@ -75,10 +75,10 @@ def retry_with(
         "task": task.name,
         "by": by,
         "concurrency_key": keys.concurrency,
-        "concurrency_limit": task.options.bound.running,
+        "concurrency_limit": task.options.limit_rule.running,
         "fair_key": keys.fair,
-        "unique_until": task.options.uniqueness.until,
-        "unique_hold_seconds": task.options.uniqueness.hold_seconds,
+        "unique_until": task.options.unique_rule.until,
+        "unique_hold_seconds": task.options.unique_rule.hold_seconds,
     }
     rows = caller.rows(statement("retry_with"), parameters)
     if not rows:

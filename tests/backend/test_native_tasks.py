@@ -103,7 +103,7 @@ def test_settings_and_the_task_say_what_is_unique_limited_and_fair(own_registry,
     alias_with(limit=Limit(running=3, group="patient"), fair="order", tasks={FUNCTION: {"unique": {"until": "start"}}})
     made = job_options(unique=Unique("order", hold=60))(task(backend="patient")(of_an_order))
     assert made.native.keys_of((3,), {}) == (f"{FUNCTION}:order=3", "patient", "order=3")
-    assert (made.native.options.uniqueness.hold_seconds, made.native.options.bound.running) == (60, 3)
+    assert (made.native.options.unique_rule.hold_seconds, made.native.options.limit_rule.running) == (60, 3)
     otherwise = made.using(unique=False, limit=False, fair=False, limit_key="mine").native
     assert otherwise.keys_of((3,), {}) == (None, "mine", None)
     assert made.using(unique=Unique((), until="start")).native.keys_of((3,), {}).unique == FUNCTION

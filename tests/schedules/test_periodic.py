@@ -37,7 +37,7 @@ def test_rules_of_keys_are_stored_and_read_back(code):
     assert stored == {"unique": {"by": ["label"], "hold": 3600.0}, "limit": [{"running": 2}], "fair": ["label"]}
     read, written = app.record.using(**stored), app.record.using(**given)
     assert read.keys_of(("a",), {}) == written.keys_of(("a",), {}) == (f'{RECORD}:label="a"', RECORD, 'label="a"')
-    assert (read.options.uniqueness.hold_seconds, read.options.bound) == (3600, Limit(running=2))
+    assert (read.options.unique_rule.hold_seconds, read.options.limit_rule) == (3600, Limit(running=2))
 
 
 @pytest.mark.parametrize(
