@@ -1,9 +1,10 @@
 """The tables, as read-only models. Rows are changed by the statements in the ``sql`` folders and nowhere else.
 
 Defaults and checks live in the database, so that a plain ``INSERT INTO pgqueue_jobs (task, args)`` from any language is
-a valid enqueue. The order of columns is that of the migrations: by width, and later ones last. What a claim overwrites
-is NOT NULL with a default of the same width: the claimed row is no larger than the queued one and lands on the same
-page.
+a valid enqueue. The order of columns is that of the migrations. What a claim overwrites is NOT NULL with a default of
+the same width: the claimed row is no larger than the queued one and lands on the same page. Those columns are side by
+side, and no column of fixed width comes after them: the WAL has of a claimed row what lies between the bytes at its
+beginning and at its end that are as before, and with padding that moves the end would be other bytes.
 """
 
 from typing import Any

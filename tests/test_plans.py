@@ -47,6 +47,25 @@ def left_by_vacuum(queue) -> int:
     return left
 
 
+def test_claim_writes_nothing_of_the_arguments_to_the_wal(queue, sql):
+    """Of a row that stays on its page it has what lies between the first byte that changes and the last."""
+    sql(
+        "INSERT INTO pgqueue_jobs (task, queue, args) "
+        "SELECT 'x', 'q' || length, jsonb_build_array(repeat('x', length)) "
+        "FROM generate_series(1, 100), unnest('{0,100}'::integer[]) AS length"
+    )
+
+    def bytes_without_whole_pages(name: str) -> int:
+        """A page that is changed first after a checkpoint is written as a whole, once."""
+        parameters = {"queue": name, "worker_id": 1, "lease_token": 9}
+        [claimed, *_] = explain(queue, sized("claim", 100), parameters)
+        assert claimed["Actual Rows"] == 100
+        return 0 if claimed["WAL FPI"] else claimed["WAL Bytes"]
+
+    short, long = (eventually(lambda name=name: bytes_without_whole_pages(name)) for name in ("q0", "q100"))
+    assert (long - short) / 100 < 50
+
+
 def scans_of_jobs(nodes) -> list[dict]:
     return [
         node for node in nodes if node.get("Relation Name") == "pgqueue_jobs" and node["Node Type"] != "ModifyTable"

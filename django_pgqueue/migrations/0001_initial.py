@@ -45,6 +45,48 @@ class Migration(QueueMigration):
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("run_at", models.DateTimeField("run at", db_default=NOW, help_text="Not started before.")),
                 ("enqueued_at", models.DateTimeField("enqueued at", db_default=NOW)),
+                ("schedule_id", models.BigIntegerField(null=True)),
+                ("parent_id", models.BigIntegerField(null=True, help_text="The job that enqueued it.")),
+                ("expires_at", models.DateTimeField(null=True, help_text="Not started after.")),
+                ("kill_requested_at", models.DateTimeField(null=True)),
+                ("lease_seconds", models.IntegerField(db_default=30)),
+                ("timeout_seconds", models.IntegerField(db_default=0, help_text="0 means no limit.")),
+                (
+                    "unique_hold_seconds",
+                    models.IntegerField(db_default=0, help_text="Seconds for which the key is held after success."),
+                ),
+                (
+                    "keep_seconds",
+                    models.IntegerField(null=True, help_text="For how long; empty: as long as any succeeded job."),
+                ),
+                (
+                    "priority",
+                    models.SmallIntegerField("priority", db_default=0, help_text="-100 to 100; larger runs sooner."),
+                ),
+                ("max_attempts", models.SmallIntegerField(db_default=10)),
+                ("lost", models.SmallIntegerField(db_default=0, help_text="How often a worker died with it.")),
+                ("snoozes", models.SmallIntegerField(db_default=0, help_text="How often it asked to run later.")),
+                (
+                    "concurrency_limit",
+                    models.SmallIntegerField(
+                        null=True, help_text="Maximum number of jobs of the key that run at once."
+                    ),
+                ),
+                (
+                    "concurrency_slot",
+                    models.SmallIntegerField(null=True, help_text="1 to the limit, once it is admitted."),
+                ),
+                ("keep", models.BooleanField(db_default=True, help_text="Keep in succeeded jobs after success.")),
+                (
+                    "concurrency_strict",
+                    models.BooleanField(db_default=False, help_text="Keeps its slot while it backs off."),
+                ),
+                (
+                    "has_waiters",
+                    models.BooleanField(
+                        db_default=False, help_text="True while a caller waits for its end, which is announced."
+                    ),
+                ),
                 (
                     "first_started_at",
                     models.DateTimeField(db_default=NEVER, help_text="First attempt; 1970 means not yet."),
@@ -62,31 +104,7 @@ class Migration(QueueMigration):
                     models.BigIntegerField(db_default=0, help_text="Proves the lease; 0 means not running."),
                 ),
                 ("worker_id", models.BigIntegerField(db_default=0, help_text="The worker process that runs it.")),
-                ("schedule_id", models.BigIntegerField(null=True)),
-                ("parent_id", models.BigIntegerField(null=True, help_text="The job that enqueued it.")),
-                ("expires_at", models.DateTimeField(null=True, help_text="Not started after.")),
-                ("kill_requested_at", models.DateTimeField(null=True)),
-                ("lease_seconds", models.IntegerField(db_default=30)),
-                ("timeout_seconds", models.IntegerField(db_default=0, help_text="0 means no limit.")),
-                (
-                    "priority",
-                    models.SmallIntegerField("priority", db_default=0, help_text="-100 to 100; larger runs sooner."),
-                ),
                 ("attempts", models.SmallIntegerField("attempts", db_default=0, help_text="Counted when claimed.")),
-                ("max_attempts", models.SmallIntegerField(db_default=10)),
-                ("lost", models.SmallIntegerField(db_default=0, help_text="How often a worker died with it.")),
-                ("snoozes", models.SmallIntegerField(db_default=0, help_text="How often it asked to run later.")),
-                (
-                    "concurrency_limit",
-                    models.SmallIntegerField(
-                        null=True, help_text="Maximum number of jobs of the key that run at once."
-                    ),
-                ),
-                (
-                    "concurrency_slot",
-                    models.SmallIntegerField(null=True, help_text="1 to the limit, once it is admitted."),
-                ),
-                ("keep", models.BooleanField(db_default=True, help_text="Keep in succeeded jobs after success.")),
                 (
                     "status",
                     models.TextField("status", choices=[(status, status) for status in STATUSES], db_default="queued"),
@@ -107,24 +125,6 @@ class Migration(QueueMigration):
                 ("metadata", models.JSONField(db_default=EMPTY_OBJECT)),
                 ("progress", models.JSONField(null=True)),
                 ("errors", models.JSONField(db_default=EMPTY_LIST, help_text="One entry for each failed attempt.")),
-                (
-                    "concurrency_strict",
-                    models.BooleanField(db_default=False, help_text="Keeps its slot while it backs off."),
-                ),
-                (
-                    "unique_hold_seconds",
-                    models.IntegerField(db_default=0, help_text="Seconds for which the key is held after success."),
-                ),
-                (
-                    "has_waiters",
-                    models.BooleanField(
-                        db_default=False, help_text="True while a caller waits for its end, which is announced."
-                    ),
-                ),
-                (
-                    "keep_seconds",
-                    models.IntegerField(null=True, help_text="For how long; empty: as long as any succeeded job."),
-                ),
             ],
             options={
                 "db_table": "pgqueue_jobs",

@@ -18,12 +18,15 @@ def fill(queue, number, *kinds):
 
 
 def explain(queue, text, parameters) -> list[dict]:
-    """Run EXPLAIN ANALYZE, roll its effects back, return all nodes of the plan."""
+    """Run EXPLAIN ANALYZE, roll its effects back, return all nodes of the plan.
+
+    Those that write have the bytes of the WAL below ``WAL Bytes``, and the number of whole pages there, ``WAL FPI``.
+    """
     connection = queue.autocommit()
     session = connection.info.backend_pid
     try:
         with queue.transaction():  # with the planner settings that workers use
-            [(plan,)] = queue.rows(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}", parameters)
+            [(plan,)] = queue.rows(f"EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON) {text}", parameters)
             raise InterruptedError
     except InterruptedError:
         assert connection.closed, "which rolls back"
