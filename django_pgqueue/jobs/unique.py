@@ -6,15 +6,18 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from django_pgqueue.db.connections import CallerConnection, Database, Row, undoable
+from django_pgqueue.db.connections import CallerConnection, Database, undoable
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.jobs.serialization import encode_many, numbered
 from django_pgqueue.keys import Keys
 from django_pgqueue.states import OnConflict
 
-MOST_MEETINGS = 100  # maximum insert attempts: the conflicting job may disappear before it can be read
-MOST_UNDONE = 20_000  # maximum number of calls rolled back while retrying one bulk insert
+MOST_ATTEMPTS = 100
+"""Maximum number of attempts of one insert: a conflicting job may disappear before it can be read."""
+
+MOST_UNDONE = 20_000
+"""Maximum number of calls that are rolled back and tried again for one bulk insert."""
 
 
 class KeyedCall(NamedTuple):
@@ -25,6 +28,17 @@ class KeyedCall(NamedTuple):
     """The other parameters of ``enqueue_keyed.sql``, one object for all calls with the same; and ``on_conflict``;
     ``tasks``, the names by which the task is known; ``in_transaction``, whether the caller is in a transaction.
     """
+
+
+class InsertedRow(NamedTuple):
+    """A new job; the columns of ``enqueue_keyed.sql`` and ``enqueue_keyed_calls.sql``."""
+
+    id: int
+    is_ready: bool  # it may run now
+    is_limited: bool  # it waits to be admitted
+    unique_key: str | None
+    enqueued_at: Any  # of a job of the Tasks framework, else None
+    run_at: Any  # the same
 
 
 class Conflict(NamedTuple):
@@ -65,13 +79,13 @@ def insert(database: Database, calls: Sequence[KeyedCall]) -> InsertResult:
         PgQueueError: other jobs with the same key came and went faster than they could be found.
     """
     insertion = _Insertion(database, calls)
-    for _ in range(MOST_MEETINGS):
-        insertion.try_once()
+    for _ in range(MOST_ATTEMPTS):
+        insertion.attempt()
         if not insertion.left:
             return insertion.inserted
     keys = sorted({str(calls[position].keys.unique) for position in insertion.left})
     raise PgQueueError(
-        f"Jobs with the unique keys {keys[:3]} came and went {MOST_MEETINGS} times while this one was being enqueued. "
+        f"Jobs with the unique keys {keys[:3]} came and went {MOST_ATTEMPTS} times while this one was being enqueued. "
         "Try again, or give its key a hold."
     )
 
@@ -79,14 +93,14 @@ def insert(database: Database, calls: Sequence[KeyedCall]) -> InsertResult:
 def insert_many(alias: str, calls: Sequence[KeyedCall]) -> InsertResult:
     """Do what ``insert`` does for several calls, all or none of them.
 
-    Where one has to be tried again, its key comes after others that are locked by now, and two who do so could
-    deadlock. So all is undone and tried again, which goes by the order of the keys. If keys come and go too fast for
-    that, as they may with many thousands, those locked stay so.
+    A call that must be tried again has a key that comes after others that are locked by now, so two callers could
+    deadlock. So all calls are undone and tried again, in the order of the keys. If keys come and go too fast for that,
+    as they may with many thousands, those locked stay so.
     """
-    for _ in range(min(MOST_MEETINGS, MOST_UNDONE // len(calls))):
+    for _ in range(min(MOST_ATTEMPTS, MOST_UNDONE // len(calls))):
         with undoable(alias) as undo:
             insertion = _Insertion(CallerConnection(alias), calls)
-            insertion.try_once()
+            insertion.attempt()
             if not insertion.left:
                 return insertion.inserted
             undo()
@@ -107,58 +121,46 @@ class _Insertion:
         """The positions of calls that are neither inserted nor settled by a conflicting job."""
         return [position for position, job_id in enumerate(self.inserted.ids) if not job_id]
 
-    def try_once(self) -> None:
+    def attempt(self) -> None:
+        """Insert the calls that are left, settle conflicts of the others, insert those whose keys that has freed."""
         self._insert(self.left)
         if left := self.left:
             freed = self.resolve_conflict(left)
             self._insert([position for position in left if self._calls[position].keys.unique in freed])
 
     def _insert(self, positions: Sequence[int]) -> None:
-        groups, inserted = self._grouped(positions), self.inserted
-        chosen = [self._one_of(group) for group in groups]
-        rows = self._rows(chosen) if chosen else []
-        ids_by_key = {key: job_id for job_id, _, _, key, *_ in rows if key is not None}
-        ids_without = iter(sorted(job_id for job_id, _, _, key, *_ in rows if key is None))
-        ready = {job_id for job_id, is_ready, *_ in rows if is_ready}
-        for group, call in zip(groups, chosen, strict=True):
+        """Insert a job for each key; of a key that a live job holds, none."""
+        merged = _merged(self._calls, positions)
+        rows = self._rows([call for call, _ in merged]) if merged else []
+        with_key = {row.unique_key: row for row in rows if row.unique_key is not None}
+        without_key = iter(sorted(row for row in rows if row.unique_key is None))  # in the order of their calls
+        for call, places in merged:
             key = call.keys.unique
-            job_id = ids_by_key.get(key, 0) if key is not None else next(ids_without)
-            if job_id:
-                inserted.created[group[0]] = True
-            if job_id in ready:
-                inserted.ready.add(call.options["queue"])
-            for position in group:
-                inserted.ids[position] = job_id
-        if any(call.options["backend"] for call in chosen):
-            inserted.instants |= {job_id: times for job_id, _, _, _, *times in rows}
-        if any(is_limited for _, _, is_limited, *_ in rows):
-            inserted.limited |= {call.keys.concurrency for call in chosen if call.keys.concurrency is not None}
+            row = next(without_key) if key is None else with_key.get(key)
+            if row is not None:
+                self._record(row, call, places)
 
-    def _rows(self, calls: Sequence[KeyedCall]) -> list[Row]:
+    def _rows(self, calls: Sequence[KeyedCall]) -> list[InsertedRow]:
         """Insert with one statement, which differs where options do."""
         options = calls[0].options
         if all(call.options is options for call in calls):
-            return self._database.rows(statement("enqueue_keyed"), {**options, **_parameters(calls)})
-        parameters = {**numbered([call.options for call in calls]), **_parameters(calls)}
-        return self._database.rows(statement("enqueue_keyed_calls"), parameters)
+            rows = self._database.rows(statement("enqueue_keyed"), {**options, **_parameters(calls)})
+        else:
+            parameters = {**numbered([call.options for call in calls]), **_parameters(calls)}
+            rows = self._database.rows(statement("enqueue_keyed_calls"), parameters)
+        return [InsertedRow._make(row) for row in rows]
 
-    def _grouped(self, positions: Sequence[int]) -> list[list[int]]:
-        groups: dict[str | int, list[int]] = {}
-        for position in positions:
-            groups.setdefault(self._calls[position].keys.unique or position, []).append(position)
-        return list(groups.values())
-
-    def _one_of(self, positions: Sequence[int]) -> KeyedCall:
-        """Return the first call with a key, with the arguments of those behind it that replace it."""
-        chosen = self._calls[positions[0]]
-        for position in positions[1:]:
-            call = self._calls[position]
-            if call.options is chosen.options and call.options["on_conflict"] == OnConflict.REPLACE:
-                chosen = chosen._replace(args=call.args, kwargs=call.kwargs)
-            elif call.options["on_conflict"] == OnConflict.REPLACE and chosen.options["task"] in call.options["tasks"]:
-                options = {**chosen.options, "metadata": call.options["metadata"]}
-                chosen = chosen._replace(args=call.args, kwargs=call.kwargs, options=options)
-        return chosen
+    def _record(self, row: InsertedRow, call: KeyedCall, places: Sequence[int]) -> None:
+        inserted = self.inserted
+        inserted.created[places[0]] = True
+        for place in places:
+            inserted.ids[place] = row.id
+        if row.is_ready:
+            inserted.ready.add(call.options["queue"])
+        if row.is_limited and call.keys.concurrency is not None:
+            inserted.limited.add(call.keys.concurrency)
+        if call.options["backend"]:
+            inserted.instants[row.id] = row.enqueued_at, row.run_at
 
     def resolve_conflict(self, positions: Sequence[int]) -> set[str]:
         """Find the jobs that hold the keys of these calls, and change them as the calls want.
@@ -220,6 +222,33 @@ class _Insertion:
             return [Settled._make(row) for row in rows]
         half = len(calls) // 2
         return [*self._settle(name, calls[:half]), *self._settle(name, calls[half:])]
+
+
+def _merged(calls: Sequence[KeyedCall], positions: Sequence[int]) -> list[tuple[KeyedCall, list[int]]]:
+    """Merge the calls at these positions that have the same key; return each with the positions that it answers."""
+    merged: dict[str | int, tuple[KeyedCall, list[int]]] = {}
+    for position in positions:
+        call = calls[position]
+        key = position if call.keys.unique is None else call.keys.unique
+        if key in merged:
+            first, places = merged[key]
+            places.append(position)
+            merged[key] = _replaced(first, call), places
+        else:
+            merged[key] = call, [position]
+    return list(merged.values())
+
+
+def _replaced(first: KeyedCall, later: KeyedCall) -> KeyedCall:
+    """Return the first of two calls with one key, with the arguments of the later one if that replaces it."""
+    if later.options["on_conflict"] != OnConflict.REPLACE:
+        return first
+    if later.options is first.options:
+        return first._replace(args=later.args, kwargs=later.kwargs)
+    if first.options["task"] not in later.options["tasks"]:
+        return first
+    options = {**first.options, "metadata": later.options["metadata"]}
+    return first._replace(args=later.args, kwargs=later.kwargs, options=options)
 
 
 def _parameters(calls: Sequence[KeyedCall]) -> dict[str, Any]:
