@@ -181,6 +181,14 @@ def add_json(parser: argparse._ActionsContainer, words: str = "print JSON") -> N
     parser.add_argument("--json", action="store_true", help=words)
 
 
+def add_database(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
+
+
+def add_by(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--by", default="", help="who does it, for history and log; default: the user's name here")
+
+
 def add_enqueue(parser: argparse.ArgumentParser) -> None:
     """Add those of ``enqueue``; for one that is left out, the task's own value is used."""
     parser.add_argument("name", metavar="NAME", help="the task's name")
@@ -238,7 +246,7 @@ def tell_our_words(parser: argparse.ArgumentParser) -> None:
 def add_everywhere(parser: argparse.ArgumentParser, call: Callable[..., None], action: Action | None = None) -> None:
     """Add what every action takes: the database, and Django's own options also behind the action."""
     parser.set_defaults(call=call, action=action)
-    parser.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
+    add_database(parser)
     for option in ("--settings", "--pythonpath"):
         parser.add_argument(option, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     for option in ("--traceback", "--no-color", "--force-color", "--skip-checks"):
@@ -309,7 +317,7 @@ def add_action(parser: argparse.ArgumentParser, action: Action) -> None:
         which.add_argument("--succeeded", action="store_true", help="succeeded jobs, not dead ones")
     which.add_argument("--all", action="store_true", help="all of them")
     parser.add_argument("--dry-run", action="store_true", help="only say how many, and show the first")
-    parser.add_argument("--by", default="", help="who does it, for history and log; default: the user's name here")
+    add_by(parser)
     if action.is_destructive:
         parser.add_argument("--yes", action="store_true", help="do not ask")
     add_json(parser, "print as JSON how many were changed, and why others were left alone")

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error
 from django.utils.translation import override
 
-from django_pgqueue.cli.arguments import add_json, check_database
+from django_pgqueue.cli.arguments import add_database, add_json, check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.doctor import ALL_LOOKS, NOT_LOOKED_AT, Finding, Level, findings
@@ -35,7 +35,7 @@ class Command(BaseCommand):
             default=Level.ERROR.value,
             help="exit with 1 where something as bad as this is found; default: error",
         )
-        parser.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
+        add_database(parser)
 
     def check(self, *args: Any, **options: Any) -> None:
         with _looking():

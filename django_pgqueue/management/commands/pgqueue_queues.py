@@ -8,6 +8,8 @@ from django.utils.translation import override
 
 from django_pgqueue import queues
 from django_pgqueue.cli.arguments import (
+    add_by,
+    add_database,
     add_json,
     check_database,
     check_seen,
@@ -46,11 +48,11 @@ class Command(BaseCommand):
         restore.add_argument("names", nargs="+", metavar="NAME")
         for sub in (pause, resume, limit, restore):
             add_json(sub)
-            sub.add_argument("--by", default="", help="who does it; default: the user's name here")
+            add_by(sub)
         changes = ((pause, self._pause), (resume, self._resume), (limit, self._limit), (restore, self._restore))
         for sub, call in ((listing, self._list), *changes):
             sub.set_defaults(call=call)
-            sub.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
+            add_database(sub)
 
     @override("en")
     def handle(self, *args: Any, **options: Any) -> None:

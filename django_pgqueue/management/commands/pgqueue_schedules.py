@@ -6,7 +6,7 @@ from django.db import Error, transaction
 from django.utils.translation import override
 
 from django_pgqueue import schedules
-from django_pgqueue.cli.arguments import add_json, check_database
+from django_pgqueue.cli.arguments import add_by, add_database, add_json, check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.insights.formatting import json_text, plain, user
@@ -33,9 +33,9 @@ class Command(BaseCommand):
             chosen = actions.add_parser(action, help=meaning)
             chosen.add_argument("names", nargs="+", metavar="NAME")
             add_json(chosen)
-            chosen.add_argument("--by", default="", help="who does it; default: the user's name here")
+            add_by(chosen)
         for sub in actions.choices.values():
-            sub.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
+            add_database(sub)
 
     @override("en")
     def handle(self, *args: Any, **options: Any) -> None:

@@ -16,7 +16,7 @@ from django.db import DatabaseError, Error, InterfaceError, connections
 from django.utils import timezone
 from django.utils.translation import override
 
-from django_pgqueue.cli.arguments import add_json, add_queue, check_database, check_seen, pause, since
+from django_pgqueue.cli.arguments import add_database, add_json, add_queue, check_database, check_seen, pause, since
 from django_pgqueue.cli.stats import MINUTES, StatsSnapshot, as_json, snapshot
 from django_pgqueue.cli.stats_table import Line, Piece, Style, cut_to, painted, view
 from django_pgqueue.conf import conf
@@ -52,7 +52,7 @@ class Command(BaseCommand):
             "--watch", nargs="?", type=pause, const=WATCH_SECONDS, metavar="DURATION",
             help=f"show it again and again, 1s to 1h apart; default: {WATCH_SECONDS:g}s",
         )  # fmt: skip
-        parser.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
+        add_database(parser)
 
     @override("en")
     def handle(self, *args: Any, **options: Any) -> None:

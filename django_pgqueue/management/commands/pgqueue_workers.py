@@ -6,7 +6,7 @@ from django.db import Error, transaction
 from django.utils.translation import override
 
 from django_pgqueue import workers
-from django_pgqueue.cli.arguments import add_json, add_queue, check_database, job_id
+from django_pgqueue.cli.arguments import add_by, add_database, add_json, add_queue, check_database, job_id
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.formatting import json_text, user
 from django_pgqueue.insights.worker_info import WorkerState, as_json, states_of, table, with_clock
@@ -27,10 +27,10 @@ class Command(BaseCommand):
         add_queue(stop, "of those that serve one of these queues")
         add_json(stop)
         stop.add_argument("--all", action="store_true", help="of all that are alive")
-        stop.add_argument("--by", default="", help="who does it; default: the user's name here")
+        add_by(stop)
         for sub, call in ((listing, self._list), (stop, self._stop)):
             sub.set_defaults(call=call)
-            sub.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
+            add_database(sub)
 
     @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
