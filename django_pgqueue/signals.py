@@ -183,7 +183,7 @@ OUTCOMES: Final = {
 RUNNING_AGAIN: Final = {Fate.RETRIED, Fate.SNOOZED, Fate.RELEASED}
 
 
-def of_end(outcome: records.Outcome) -> tuple[Signal, ...]:
+def end_signals(outcome: records.Outcome) -> tuple[Signal, ...]:
     """Return the signals of the end of an attempt, in their order; none where none of them has receivers."""
     fated = job_succeeded if outcome.fate is Fate.SUCCEEDED else OF_FATE.get(outcome.fate, attempt_ended)
     if not attempt_ended.receivers and not fated.receivers:

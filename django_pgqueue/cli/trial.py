@@ -24,7 +24,7 @@ from django_pgqueue.instrumentation import InsertHook
 from django_pgqueue.jobs import lookup
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.direct_run import call_here, make_job
-from django_pgqueue.jobs.executor import find_at
+from django_pgqueue.jobs.executor import find_task
 from django_pgqueue.jobs.failure import trace_of
 from django_pgqueue.jobs.lookup import JobState
 from django_pgqueue.jobs.redaction import scrubber_of, shown_by_name
@@ -122,8 +122,7 @@ def trial_of(job_id: int, database: str, debugger: Debugger | None = None) -> Tr
 
 
 def _task_of(state: JobState) -> TaskDefinition:
-    known = registry.find(state.task) or (find_at(state.task, state.backend) if state.backend else None)
-    return known or registry.get(state.task)
+    return find_task(state.task, state.backend) or registry.get(state.task)
 
 
 def _max_attempts(job_id: int, database: str) -> int | None:

@@ -14,7 +14,7 @@ from django_pgqueue.doctor.schedules import MOST_LOOKED_AT
 from django_pgqueue.insights import throughput
 from django_pgqueue.insights.formatting import duration, grouped
 from django_pgqueue.insights.overview import patience_seconds
-from django_pgqueue.jobs.executor import find_at
+from django_pgqueue.jobs.executor import find_task
 from django_pgqueue.models import Schedule
 
 logger = logging.getLogger("django_pgqueue")
@@ -97,10 +97,8 @@ def unknown_tasks(view: View) -> Iterator[Finding]:
 
 def task_of(name: str, backend: str) -> registry.TaskDefinition | None:
     """Return the task of a job as a worker with this code would find it; None too where its backend fails."""
-    if (task := registry.find(name)) or not backend:
-        return task
     try:
-        return find_at(name, backend)
+        return find_task(name, backend)
     except Exception:
         logger.exception("The backend %s cannot find the task %s", backend, name)
         return None

@@ -28,7 +28,7 @@ from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.log_lines import fields
 from django_pgqueue.records import KEEP_RESULT, ClaimedJob, Fate, Outcome
 from django_pgqueue.registry import RunAdapter, TaskDefinition
-from django_pgqueue.signals import attempt_started, event_of, of_end
+from django_pgqueue.signals import attempt_started, end_signals, event_of
 from django_pgqueue.stored_values import read_object
 
 logger = logging.getLogger("django_pgqueue.jobs")
@@ -210,7 +210,7 @@ async def _arun(
         if run_adapter:
             with without_harm(job):
                 await run_adapter.atell_ended(outcome)
-    if signals := of_end(outcome):
+    if signals := end_signals(outcome):
         await _asend(signals, task, outcome)
     return outcome
 
@@ -248,7 +248,7 @@ def _run(
         if run_adapter:
             with without_harm(job):
                 run_adapter.tell_ended(outcome)
-    if signals := of_end(outcome):
+    if signals := end_signals(outcome):
         _send(signals, task, outcome)
     return outcome
 
@@ -431,7 +431,7 @@ def _inside(
     """Call a function inside of the context managers of the settings, the first of them outermost."""
     with contextlib.ExitStack[bool]() as stack:
         for one in around:
-            stack.enter_context(_made(one, current))
+            stack.enter_context(_context_manager(one, current))
         return func(*args, **kwargs)
     return None  # one of them has swallowed what the function raised
 
@@ -441,7 +441,7 @@ async def _ainside(
 ) -> Any:
     async with contextlib.AsyncExitStack[bool]() as stack:
         for one in around:
-            manager = _made(one, current, is_async=True)
+            manager = _context_manager(one, current, is_async=True)
             if hasattr(manager, "__aenter__"):
                 await stack.enter_async_context(manager)
             else:
@@ -450,7 +450,7 @@ async def _ainside(
     return None
 
 
-def _made(one: Around, current: CurrentJob, *, is_async: bool = False) -> Any:
+def _context_manager(one: Around, current: CurrentJob, *, is_async: bool = False) -> Any:
     manager = one(current)
     if hasattr(manager, "__enter__") or (is_async and hasattr(manager, "__aenter__")):
         return manager
@@ -497,24 +497,31 @@ def _result(job: ClaimedJob, value: Any, run_adapter: RunAdapter | None) -> str 
         return None
 
 
-# Tasks known only to a backend
+# The task of a job
 
 
-def sought(job: ClaimedJob) -> TaskDefinition | None:
-    """Return the task of a job as its backend finds it; None where it does not.
+def task_of(job: ClaimedJob) -> TaskDefinition | None:
+    """Return the task of a claimed job, as ``find_task``; None also where its backend raises, which is logged.
 
     Called by the consumer, which must survive any value in a row.
     """
+    known = registry.find(job.task)
+    if known or not job.rest:
+        return known
     alias = read_object(job.rest).get("backend")
     try:
-        return find_at(job.task, alias) if alias else None
+        return find_task(job.task, alias)
     except Exception:
         logger.exception("The backend %s cannot find the task %s of job %s", alias, job.task, job.id, extra=fields(job))
         return None
 
 
-def find_at(name: str, alias: str) -> TaskDefinition | None:
-    """Return the task of this name as the backend with this alias in ``TASKS`` finds it; None where it does not."""
+def find_task(name: str, alias: str | None) -> TaskDefinition | None:
+    """Return the registered task of this name, or as the backend with this alias in ``TASKS`` finds it; else None."""
+    return registry.find(name) or (_find_in_backend(name, alias) if alias else None)
+
+
+def _find_in_backend(name: str, alias: str) -> TaskDefinition | None:
     try:
         from django_pgqueue.framework import InvalidTaskBackend, task_backends  # noqa: PLC0415 - may be missing
     except ConfigurationError:

@@ -29,7 +29,7 @@ class JobState:
     priority: int
     run_at: dt.datetime
     enqueued_at: dt.datetime
-    started_at: dt.datetime | None  # of its first attempt
+    started_at: dt.datetime | None  # of its first attempt; of the first since it was retried
     last_attempted_at: dt.datetime | None  # when the latest attempt was claimed
     ended_at: dt.datetime | None  # when it succeeded or died
     worker_id: int | None  # of the last attempt; of a live job None unless it runs

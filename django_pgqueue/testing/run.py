@@ -27,7 +27,7 @@ from django_pgqueue.flow.queue_limits import QueueLimits, send_limits
 from django_pgqueue.jobs import ack, claim
 from django_pgqueue.jobs.context import CurrentJob, write_alone
 from django_pgqueue.jobs.dead_letter import expired_entry
-from django_pgqueue.jobs.executor import arun, run, sought
+from django_pgqueue.jobs.executor import arun, run, task_of
 from django_pgqueue.jobs.failure import failure, unknown_task
 from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
 from django_pgqueue.logs import report_all
@@ -423,7 +423,7 @@ class Work:
     def _perform(self, job: ClaimedJob, current: CurrentJob) -> RunResult:
         if job.has_expired:
             return RunResult(Outcome(job, Fate.DIED, reason=DeathReason.EXPIRED, error=expired_entry()), None)
-        task = registry.find(job.task) or (sought(job) if job.rest else None)
+        task = task_of(job)
         if task is None:
             return RunResult(unknown_task(job), None)
         current.is_kill_requested = job.was_killed

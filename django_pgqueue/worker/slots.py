@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 
-from django_pgqueue import registry
 from django_pgqueue.jobs.context import CurrentJob
-from django_pgqueue.jobs.executor import arun, run, sought
+from django_pgqueue.jobs.executor import arun, run, task_of
 from django_pgqueue.jobs.failure import failure, unknown_task
 from django_pgqueue.jobs.interrupts import Interrupts, LaneInterrupts, ThreadInterrupts
 from django_pgqueue.records import ClaimedJob, Ended, Fate, Outcome
+from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.worker.cleanup import check_connections, drop_connections, is_tidy, opened, own_caches, tidy
 from django_pgqueue.worker.progress import PendingUpdates
 from django_pgqueue.worker.shared_state import SharedState
@@ -31,7 +31,7 @@ from django_pgqueue.worker.timeouts import Run, Timeouts
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-Work = tuple[int, ClaimedJob, "registry.TaskDefinition"]
+Work = tuple[int, ClaimedJob, TaskDefinition]
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class Slots:
 
         Called by the consumer, which must not end because of any value in a row.
         """
-        task = registry.find(job.task) or (sought(job) if job.rest else None)
+        task = task_of(job)
         if task is None:
             self.outbox.put((cell, unknown_task(job)))
         elif task.is_async:

@@ -2,11 +2,10 @@
 
 import asyncio
 
-from django_pgqueue import registry
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob
-from django_pgqueue.jobs.executor import arun, run, sought
+from django_pgqueue.jobs.executor import arun, run, task_of
 from django_pgqueue.jobs.failure import unknown_task
 from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
 from django_pgqueue.records import Outcome
@@ -17,7 +16,7 @@ WORKER = 7
 def work(queue, name="default", *, worker_id=WORKER) -> Outcome:
     """Run the next job of a queue, in which there must be just one."""
     [job] = claim(queue, name, limit=1, worker_id=worker_id)
-    task = registry.find(job.task) or sought(job)
+    task = task_of(job)
     if task is None:
         outcome = unknown_task(job)
     elif task.is_async:

@@ -5,12 +5,11 @@ import asyncio
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from django_pgqueue import registry
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob
-from django_pgqueue.jobs.executor import arun, run, sought
+from django_pgqueue.jobs.executor import arun, run, task_of
 from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.records import ClaimedJob, Outcome
@@ -27,7 +26,7 @@ def run_claimed(queue: QueueConnection, name: str = "default", *, limit: int = 1
 
 
 def run_one(job: ClaimedJob) -> Outcome:
-    task = registry.find(job.task) or sought(job)
+    task = task_of(job)
     if task.is_async:
         return asyncio.run(_awaited(task, job))
     return run(task, job, CurrentJob(job), ThreadInterrupts())
