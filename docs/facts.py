@@ -26,6 +26,9 @@ SHORT = {"timestamp with time zone": "timestamptz"}
 MANY = 5
 """Choices of an option that are told elsewhere."""
 
+LONG = 50
+"""Characters of a default that is shown below its table."""
+
 INTERNAL = {
     *("lease_until", "lease_token", "lease_seconds", "worker_id", "kill_requested_at", "killed_by", "has_waiters"),
     *("concurrency_slot", "concurrency_strict", "unique_hold_seconds", "keep", "keep_seconds", "backend"),
@@ -46,7 +49,8 @@ def of_settings() -> Iterator[Row]:
     from django_pgqueue.conf import SETTINGS  # noqa: PLC0415 - Django is set up by then
 
     for key, setting in SETTINGS.items():
-        facts = {"default": code(literal(setting.default))}
+        default = literal(setting.default)
+        facts = {"default": code(default) if len(default) < LONG else f"[below](#{key.lower()})"}
         if setting.bounds:
             lowest, highest = setting.bounds
             unit = UNITS.get(key.rpartition("_")[2], "")

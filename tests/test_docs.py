@@ -5,6 +5,7 @@ import dataclasses
 import datetime as dt
 import functools
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -39,7 +40,7 @@ from django_pgqueue.testing.assertions import Expected, Wanted
 from django_pgqueue.validation import LONGEST_TIMEOUT_SECONDS
 from docs import facts, generate
 from tests.support.doc_pages import first_names, names, reference, section, table, without_blocks
-from tests.support.pages import DOCS, PAGES, ROOT, each_page, name_of
+from tests.support.pages import DOCS, PAGES, ROOT, blocks, each_page, name_of
 from tests.support.public_names import public_names
 from tests.support.waiting import LONG_PATIENCE_SECONDS
 
@@ -182,6 +183,11 @@ def test_every_number_has_bounds():
 @pytest.mark.parametrize("key", DEFAULTS)
 def test_settings_page_tells_what_each_key_does(key):
     assert section(reference("settings"), f"## {key}").strip()
+
+
+def test_settings_page_has_the_default_list_of_sensitive_names():
+    [listed] = blocks(DOCS / "reference" / "settings.md", "json")
+    assert tuple(json.loads(listed)) == DEFAULTS["SENSITIVE_PARAMETERS"]
 
 
 # Tasks and errors
