@@ -327,10 +327,13 @@ def logged(*, but: tuple[Path, ...] = ()) -> list[tuple[str, str]]:
 @functools.cache
 def messages_on_the_pages() -> list[tuple[str, str, str]]:
     """Return the level of every message on the two pages, with its beginning and that as a pattern."""
-    pages = [section(reference("log-messages"), "## Messages"), (DOCS / "internals" / "log-messages.md").read_text()]
+    page = reference("log-messages")
+    rows = [("ERROR", row[0]) for row in table(section(page, "### Errors"))]
+    rows += [("WARNING", row[0]) for row in table(section(page, "### Warnings"))]
+    rows += [(row[1], row[0]) for row in table((DOCS / "internals" / "log-messages.md").read_text())]
     return [
         (level, beginning, r"%\w".join(re.escape(part) for part in beginning.split("…")))
-        for beginnings, level, *_ in [row for page in pages for row in table(page)]
+        for level, beginnings in rows
         for beginning in names(beginnings)
     ]
 
