@@ -36,6 +36,8 @@ STEPS = (
     Step("waiting", "", "--jobs=30"),
     Step("enqueue", "", "--jobs=200"),
     Step("tracing", "", "--jobs=20000 --single=200 --turns=20"),
+    Step("logs", "", "--jobs=20000"),
+    Step("logs", "--quiet", "--jobs=20000"),
     Step("metrics", "", "--jobs=20000 --single=200 --scrapes=3 --queues 5"),
     Step("claims", "", "--scheduled=50000 --running=5000"),
     Step("drain", "--snapshot --jobs=200000", "--jobs=20000"),

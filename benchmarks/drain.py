@@ -135,6 +135,7 @@ def successes(claimed, token: int) -> dict[str, str | None]:
         "lease_tokens": f"{{{','.join([str(token)] * size)}}}",
         "results": None,
         "left_out": None,
+        "last_progress": None,
         "run_seconds": f"{{{','.join(['0'] * size)}}}",
     }
 

@@ -1,5 +1,6 @@
 """Tasks of the benchmarks."""
 
+import logging
 import socket
 import time
 from pathlib import Path
@@ -8,6 +9,8 @@ from django.db import connection
 
 from benchmarks.models import Place, Visit
 from django_pgqueue import current_job, task
+
+logger = logging.getLogger(__name__)
 
 
 @task
@@ -18,6 +21,13 @@ def noop(*payload: object) -> None:
 @task
 async def anoop(*payload: object) -> None:
     pass
+
+
+@task
+def chat() -> None:
+    """Log ten lines."""
+    for number in range(10):
+        logger.info("line %d of a job", number)
 
 
 @task

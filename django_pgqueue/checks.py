@@ -357,6 +357,7 @@ def _wrong_defaults(value: Any) -> Iterator[CheckMessage]:
         try:
             options_of({}, {name: given})
             _ = RetryRules.of(TaskRules(), {name: given}).discard_on.classes
+            _ = TaskRules(**{name: given} if name == "capture_logs" else {})
         except (ConfigurationError, InvalidOption) as error:
             yield Error(f"PGQUEUE['TASK_DEFAULTS'] has {name!r}: {error}", hint=hint, id="pgqueue.E002")
 

@@ -77,6 +77,8 @@ def _class_of(path: str | type | None) -> Any:
     return import_string(path) if isinstance(path, str) else path
 
 
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", False] | None
+
 Around = Callable[[Any], Any]  # from the CurrentJob to a context manager
 
 
@@ -115,6 +117,7 @@ class TaskDefaults(TypedDict, total=False):
     backoff: Backoff
     max_snoozes: int | None
     discard_on: DiscardOn
+    capture_logs: LogLevel
 
 
 OF_DEFAULTS: Final = TaskDefaults.__optional_keys__

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 from django.conf import settings
 from django.utils import timezone
 
-from django_pgqueue.conf import OF_DEFAULTS, conf
+from django_pgqueue.conf import OF_DEFAULTS, LogLevel, conf
 from django_pgqueue.exceptions import ConfigurationError, InvalidOption, delay_seconds
 from django_pgqueue.keys import Conflict, FairOption, Limit, LimitOption, Unique, UniqueOption, fair_by
 from django_pgqueue.retry_policy import DEFAULT_RULE, Backoff, BackoffRule, DiscardOn, Discards
@@ -56,6 +56,8 @@ MEANT = {  # options of other task queues
     "time_limit": "use timeout",
     "ttl": "use expires",
 }
+
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 DEFAULT_ATTEMPTS = 10  # as of jobs that plain SQL inserts
 
@@ -300,6 +302,7 @@ class OwnOptions(TypedDict, total=False):
     atomic: bool
     aliases: Iterable[str]
     sensitive_parameters: Iterable[str] | bool
+    capture_logs: LogLevel
 
 
 class TaskOptions(SharedOptions, OwnOptions, total=False):
@@ -321,6 +324,7 @@ class OwnOptionsOrNone:
     atomic: bool | None = None
     aliases: Iterable[str] | None = None
     sensitive_parameters: Iterable[str] | bool | None = None
+    capture_logs: LogLevel = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,6 +360,7 @@ class TaskRules:
     atomic: bool = False  # the handler's database writes and the removal of its job are one transaction
     aliases: tuple[str, ...] = ()  # former names, which jobs enqueued before a rename still carry
     sensitive_parameters: frozenset[str] | bool = frozenset()  # names of arguments, or of keys in them; True: all
+    capture_logs: LogLevel = None  # store log lines from this level on; None: not given
 
     def __post_init__(self) -> None:
         """Check what ``@task`` was given, and turn it into the form in which it is asked for."""
@@ -365,6 +370,8 @@ class TaskRules:
             check_whole("max_snoozes", self.max_snoozes, 1, MOST_SNOOZES)
         if self.discard_on is not None:
             self.discard_on = Discards.of(self.discard_on)
+        if self.capture_logs not in (None, False):
+            check_word("capture_logs", self.capture_logs, LOG_LEVELS)
         self.aliases = tuple(self.aliases)
         self.sensitive_parameters = _sensitive(self.sensitive_parameters)
 

@@ -100,6 +100,7 @@ class Outcome:
     delay_seconds: float = 0.0  # RETRIED, SNOOZED, RELEASED and REPEATED: due again in
     next_at: dt.datetime | None = None  # REPEATED: due again at, in place of the delay
     reason: DeathReason | None = None  # DIED
+    progress: str | None = field(default=None, repr=False)  # JSON text: to be kept in place of the last one written
     error: dict[str, Any] | None = None  # RETRIED and DIED: one entry of the history
     is_awaited: bool = False  # RECORDED: a caller waits for the end of the job
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 from django.apps import apps
 
 from django_pgqueue import keys
-from django_pgqueue.conf import NO_DEFAULTS, conf
+from django_pgqueue.conf import NO_DEFAULTS, LogLevel, conf
 from django_pgqueue.exceptions import ConfigurationError, TaskDoesNotExist
 from django_pgqueue.keys import Keys, KeysBy, Limit, Unique
 from django_pgqueue.options import CallOptions, Options, RetryRules, TaskRules, changed, check_known, options_of
@@ -112,6 +112,11 @@ class TaskDefinition(TaskRules):
         if defaults is not self._retry_rules[0]:
             self._retry_rules = defaults, RetryRules.of(self, defaults)
         return self._retry_rules[1]
+
+    @property
+    def capture_logs_from(self) -> LogLevel:
+        """The level from which on log lines of its jobs are stored. None, False: none is."""
+        return conf.task_defaults.get("capture_logs") if self.capture_logs is None else self.capture_logs
 
     @property
     def needs_control(self) -> bool:

@@ -249,6 +249,8 @@ class TaskDecorator:
         sensitive_parameters: names of arguments, or of keys in them, whose values are left out of the admin, the log
             and the history, in addition to those of Django's ``@sensitive_variables`` below ``@task`` and those that
             ``PGQUEUE["SENSITIVE_PARAMETERS"]`` matches. True: all arguments.
+        capture_logs: store the log lines of a run with its job, from this level on: ``"INFO"``, ``"WARNING"`` and so
+            on. False: none. None: that of ``PGQUEUE["TASK_DEFAULTS"]``, else none.
         options: see ``Options``: ``queue``, ``priority``, ``max_attempts``, ``timeout``, ``lease``, ``keep_result``,
             ``unique``, ``limit``, ``fair`` and more.
 

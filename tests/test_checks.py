@@ -40,6 +40,7 @@ def test_good_settings_raise_nothing():
         ({"TASK_DEFAULTS": {"max_snoozes": 0}}, "pgqueue.E002", "TASK_DEFAULTS'] has 'max_snoozes'"),
         ({"TASK_DEFAULTS": {"backoff": -1}}, "pgqueue.E002", "TASK_DEFAULTS'] has 'backoff'"),
         ({"TASK_DEFAULTS": {"discard_on": "no.Such"}}, "pgqueue.E002", "discard_on names 'no.Such', which cannot be"),
+        ({"TASK_DEFAULTS": {"capture_logs": "info"}}, "pgqueue.E002", "capture_logs is one of 'DEBUG', 'INFO', "),
         ({"TASK_DEFAULTS": 5}, "pgqueue.E002", "PGQUEUE['TASK_DEFAULTS'] is 5"),
         ({"RETENTION_DAYS": -1}, "pgqueue.E002", "RETENTION_DAYS"),
         ({"DEAD_RETENTION_DAYS": 0}, "pgqueue.E002", "PGQUEUE['DEAD_RETENTION_DAYS'] is 0"),

@@ -28,6 +28,7 @@ from django_pgqueue.contrib.cutover.enqueue import STAGES
 from django_pgqueue.db.errors import REFUSING_CLASSES
 from django_pgqueue.db.queries import statement
 from django_pgqueue.flow import queue_limits
+from django_pgqueue.jobs.captured_log import FIRST_LINES, LAST_LINES
 from django_pgqueue.jobs.context import LONGEST_MESSAGE
 from django_pgqueue.jobs.failure import LONGEST_ERROR_BYTES
 from django_pgqueue.management.commands import pgqueue_doctor, pgqueue_worker
@@ -420,6 +421,7 @@ LIMITS = {
     "nesting of arguments, metadata and results": DEEPEST,
     "message of progress": LONGEST_MESSAGE,
     "error of an attempt, with its traceback": LONGEST_ERROR_BYTES // 1024,
+    "captured log lines of an attempt": FIRST_LINES + LAST_LINES,
     "lost attempts": states.MAX_LOST,
 }
 

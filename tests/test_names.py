@@ -45,7 +45,8 @@ def test_public_name_says_what_it_is(name):
 
 
 OF_THE_QUEUE = {
-    *("adapter", "backoff", "discard_on", "given", "keys_by", "keys_of", "max_snoozes"),
+    *("adapter", "backoff", "capture_logs", "capture_logs_from", "discard_on"),
+    *("given", "keys_by", "keys_of", "max_snoozes"),
     *("needs_control", "retry_rules", "shapes", "with_keys"),
     "do_not_call_in_templates",
 }

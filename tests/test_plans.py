@@ -217,6 +217,7 @@ def test_ack_touches_only_its_own_rows(queue, analyze, running_at_analyze):
         "lease_tokens": [job.lease_token for job in jobs],
         "results": f"[{','.join(['null'] * 500)}]",
         "left_out": None,
+        "last_progress": None,
         "run_seconds": [0.1] * 500,
         "delays": [1.0] * 500,
         "next_ats": [None] * 500,

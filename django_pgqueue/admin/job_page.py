@@ -18,8 +18,9 @@ from django_pgqueue.admin.keyset import is_integer
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.explain import find, why
 from django_pgqueue.insights.formatting import Ref, Sentence, job, named
-from django_pgqueue.insights.history import Step, timeline
+from django_pgqueue.insights.history import Step, log_of, timeline
 from django_pgqueue.insights.position import holders_of
+from django_pgqueue.jobs.captured_log import split
 from django_pgqueue.jobs.redaction import scrub_json, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, Job, Schedule, SucceededJob
 from django_pgqueue.states import STATUSES, SUCCEEDED, Status
@@ -74,7 +75,13 @@ class JobPage:
 
     @cached_property
     def progress(self) -> str:
-        return progress(scrub_json(self.one.progress, self.scrub)) if self.one.progress is not None else ""
+        told, _log = split(self.one.progress)
+        return progress(scrub_json(told, self.scrub)) if told is not None else ""
+
+    @property
+    def log(self) -> str:
+        """The log lines of the run that goes on, or was the last; those of failed attempts are in the history."""
+        return self.scrub(log_of(self.one))
 
     @cached_property
     def result(self) -> str:

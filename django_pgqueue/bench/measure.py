@@ -89,7 +89,7 @@ class BareLoop:
         }
         if self.history:
             parameters["results"] = f"[{','.join(['null'] * len(claimed))}]"
-            parameters["left_out"] = None
+            parameters |= {"left_out": None, "last_progress": None}
             parameters["run_seconds"] = number_array(0.0 for _ in claimed)
         _, seconds = self._timed(statement("archive" if self.history else "finish"), parameters)
         self.acks.append(seconds)

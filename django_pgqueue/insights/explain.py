@@ -14,8 +14,9 @@ from django_pgqueue import registry
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.formatting import Sentence, at, duration, job, named, say, status_of
 from django_pgqueue.insights.formatting import text_of as text_of_sentence
-from django_pgqueue.insights.history import entries_of, lines, timeline
+from django_pgqueue.insights.history import entries_of, lines, log_of, timeline
 from django_pgqueue.insights.position import WorkerSummary, obstacles, slots, turn, unknown, worker_ref
+from django_pgqueue.jobs.captured_log import split
 from django_pgqueue.jobs.redaction import scrub_json, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, Job, SucceededJob, Worker
 from django_pgqueue.states import MAX_LOST, NEVER, DeathReason, EntryKind, Status, UniqueUntil
@@ -289,7 +290,8 @@ def explanation_of(job: Any, alias: str) -> Story:
         "times": {},
         "options": {},
         "metadata": shown_by_name(job.metadata),
-        "progress": shown_by_name(job.progress),
+        "progress": shown_by_name(split(job.progress)[0]),
+        "log": log_of(job),
         "result": shown_by_name(getattr(job, "result", None)),
         "timeline": lines(timeline(job)),
         "history": job.errors,

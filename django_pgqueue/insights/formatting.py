@@ -153,7 +153,7 @@ class Sentence:
     @property
     def is_about_jobs(self) -> bool:
         """Whether the command does what a button of the job's page does too."""
-        return "pgqueue_jobs" in self.command
+        return "pgqueue_jobs" in self.command and "pgqueue_jobs try" not in self.command
 
 
 def say(words: str, /, *, remedy: str = "", command: str = "", **parts: Part) -> Sentence:

@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_pgqueue.insights.formatting import Part, Sentence, at, duration, job, say, text_of
+from django_pgqueue.jobs.captured_log import LOG, split
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.states import ATTEMPTS, ENDS, LATEST, NEVER, REASONS, EntryKind, Status
 from django_pgqueue.stored_values import aware
@@ -85,6 +86,14 @@ def _entry(raw: Any) -> Entry:
         run_seconds=float(seconds) if is_known else None,
         raw=raw,
     )
+
+
+def log_of(one: Any) -> str:
+    """Return the log lines of the latest run of a job, unless its attempt has them in the history."""
+    _, text = split(one.progress)
+    attempt = one.progress.get("attempt") if text else None
+    is_told = any(entry.attempt == attempt and entry.raw.get(LOG) for entry in entries_of(one.errors))
+    return "" if is_told else text
 
 
 # Words

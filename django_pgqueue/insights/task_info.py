@@ -40,6 +40,8 @@ def _own_options(task: TaskDefinition) -> Iterator[tuple[str, Any]]:
         yield "discard_on", rules.discard_on.kinds
     if task.atomic:
         yield "atomic", True
+    if task.capture_logs_from:
+        yield "capture_logs", task.capture_logs_from
     if task.sensitive_parameters:
         yield "sensitive_parameters", task.sensitive_parameters
 

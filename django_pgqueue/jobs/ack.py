@@ -128,10 +128,12 @@ def _finish(outcomes: Sequence[Outcome]) -> Iterator[Named]:
 def _results(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     results = [outcome.result for outcome in outcomes]
     is_null = results.count("null") == len(results)
+    progress = [outcome.progress for outcome in outcomes]
     return {
         "results": None if is_null else f"[{','.join([result or 'null' for result in results])}]",
         "left_out": [result is None for result in results] if None in results else None,
         "run_seconds": number_array([outcome.run_seconds for outcome in outcomes]),
+        "last_progress": f"[{','.join([told or 'null' for told in progress])}]" if any(progress) else None,
     }
 
 

@@ -15,6 +15,7 @@ from django_pgqueue import registry
 from django_pgqueue.db.connections import Database, PendingResult, QueueConnection, fence
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidArguments, InvalidOption, NoCurrentJob, delay_seconds
+from django_pgqueue.jobs.captured_log import LOG, CapturedLog
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.options import Options, check_instant
 from django_pgqueue.records import ClaimedJob
@@ -56,6 +57,7 @@ class CurrentJob:
     interrupted_at: float = 0.0  # when they first did
 
     # For those who write down what it tells.
+    log: CapturedLog | None = None  # lines that were captured
     has_told: bool = False  # anything at all
     written_at: float = -math.inf  # the last time, monotonic
     _has_news = False  # since the last look
@@ -65,6 +67,10 @@ class CurrentJob:
     def __init__(self, job: ClaimedJob, tell: Callable[["CurrentJob"], None] | None = None) -> None:
         self.tell = tell  # called when there are news; None: they are not wanted
         self._job = job
+
+    @property
+    def claimed(self) -> ClaimedJob:
+        return self._job
 
     @property
     def id(self) -> int:
@@ -175,8 +181,15 @@ class CurrentJob:
     def news(self) -> Update:
         """Return the latest report of the run, and note that it is being written."""
         self._has_news = False  # before looking
-        progress = self._progress
+        progress: Mapping[str, Any] | None = self._progress
+        if self.log:
+            progress = {**(progress or {}), LOG: self.log.text()}
         return Update(None if progress is None else json.dumps(progress), self._metadata)
+
+    def tell_log(self) -> None:
+        """Announce captured lines, which are written with the next report, and at the latest before the outcome."""
+        if not self._has_news:
+            self._tell()
 
     def _tell(self) -> None:
         self._has_news = self.has_told = True

@@ -20,6 +20,7 @@ from django_pgqueue.db.errors import is_conflict, is_transient
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, LeaseLost, Redacted
 from django_pgqueue.instrumentation import around_runs
 from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.captured_log import LOG
 from django_pgqueue.jobs.context import CurrentJob, JobContext, enter, write_alone
 from django_pgqueue.jobs.failure import LONGEST_TEXT, NotCharged, failure, trace_of
 from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
@@ -210,6 +211,7 @@ async def _arun(
         if run_adapter:
             with without_harm(job):
                 await run_adapter.atell_ended(outcome)
+    _keep_log(outcome, current)
     if signals := end_signals(outcome):
         await _asend(signals, task, outcome)
     return outcome
@@ -248,9 +250,29 @@ def _run(
         if run_adapter:
             with without_harm(job):
                 run_adapter.tell_ended(outcome)
+    _keep_log(outcome, current)
     if signals := end_signals(outcome):
         _send(signals, task, outcome)
     return outcome
+
+
+def _keep_log(outcome: Outcome, current: CurrentJob) -> None:
+    """Put the captured lines where the job will be: into the entry of a failed attempt, or into its progress."""
+    if not current.log:
+        return
+    if outcome.error is not None:
+        outcome.error[LOG] = current.log.text()
+    elif outcome.fate is Fate.SNOOZED or (current.has_told and outcome.fate in SUCCESSES):
+        current.tell_log()
+    elif outcome.fate in SUCCESSES and _is_kept(outcome.job):
+        outcome.progress = json.dumps({LOG: current.log.text(), "attempt": outcome.job.attempt})
+
+
+SUCCESSES = {Fate.SUCCEEDED, Fate.REPEATED}
+
+
+def _is_kept(job: ClaimedJob) -> bool:
+    return bool(job.flags & KEEP_RESULT and conf.retention_days)
 
 
 async def _take_cancels() -> None:
@@ -316,7 +338,9 @@ def _call_atomic(
             outcome = _call(task, job, current, interrupts, run_adapter)
             outcome.run_seconds = time.perf_counter() - begun
             has_returned = True
-            write_alone(CallerConnection(), current)
+            _keep_log(outcome, current)
+            if current.has_told:
+                write_alone(CallerConnection(), current)
             if not ack.finish_alone(CallerConnection(), outcome):
                 raise LeaseLost(  # noqa: TRY301 - handled like whatever else rolls it back
                     f"Job {job.id} ({job.task}) cannot be completed: its lease is gone, or its row is being held. "
@@ -485,7 +509,7 @@ def _result(job: ClaimedJob, value: Any, run_adapter: RunAdapter | None) -> str 
     """
     if run_adapter:
         return run_adapter.result(value)
-    if value is None or not (job.flags & KEEP_RESULT and conf.retention_days):
+    if value is None or not _is_kept(job):
         return "null"
     try:
         return encode(value, what="result")

@@ -11,6 +11,7 @@ from django.db.models import TextChoices
 from django_pgqueue.db.connections import Database, QueueConnection, Row
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import JobDoesNotExist
+from django_pgqueue.jobs.captured_log import split
 from django_pgqueue.states import DeathReason, JobStatus
 from django_pgqueue.stored_values import read_exactly
 
@@ -90,6 +91,7 @@ def _state(rows: list[Row]) -> JobState | None:
     columns[-1] = _word(DeathReason, columns[-1])
     texts = (args, kwargs, result, errors, metadata, progress)
     values = [*columns, *(None if text is None else read_exactly(text) for text in texts), result is not None]
+    values[-2], _log = split(values[-2])
     return JobState(*values)
 
 

@@ -52,11 +52,13 @@ def main(
         connections.settings[alias]["NAME"] = name
     from django_pgqueue.worker.cleanup import disown, watch_connections  # noqa: PLC0415
     from django_pgqueue.worker.consumer import Consumer  # noqa: PLC0415 - needs django.setup()
+    from django_pgqueue.worker.log_capture import install  # noqa: PLC0415
     from django_pgqueue.worker.metrics import on_enqueued  # noqa: PLC0415
     from django_pgqueue.worker.slots import Slots  # noqa: PLC0415
 
     sys.setswitchinterval(SWITCH_SECONDS)
     watch_connections()
+    install()
     outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     slots = Slots(plan.concurrency, shared, outbox)
     consumer = Consumer(worker_id, plan.queues, slots, shared, meter, is_careful=is_careful)

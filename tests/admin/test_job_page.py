@@ -180,9 +180,15 @@ def test_pages_are_shown_without_time_zones_too(viewer, settings):
 
 
 def test_page_of_a_job_tells_its_story(viewer):
-    failed = {"kind": "failed", "error": "ValueError", "message": "no <i>luck</i>", "traceback": "Traceback <x>"}
+    failed = {
+        "kind": "failed",
+        "error": "ValueError",
+        "message": "no <i>luck</i>",
+        "traceback": "Traceback <x>",
+        "log": "line <y>",
+    }
     errors = [
-        {**failed, "attempt": 1, "at": "2026-01-02T03:04:05+00:00"},
+        {**failed, "log": "line <y>", "attempt": 1, "at": "2026-01-02T03:04:05+00:00"},
         {"kind": "lost", "worker": "web-7 4711", "attempt": 2, "at": "not a time"},
     ]
     job_id = queued()
@@ -193,6 +199,7 @@ def test_page_of_a_job_tells_its_story(viewer):
     assert "2026-01-02 04:04:05+01:00" in page
     assert "no &lt;i&gt;luck" in page
     assert '<details id="pgqueue-traceback-1"><summary>Traceback</summary>' in page
+    assert '<summary>Log</summary><pre class="pgqueue-log" tabindex="0">line &lt;y&gt;</pre>' in page
     assert "9007199254740993" in page
     assert "not yet" in page
     assert not re.search(r"\b1970\b", page)  # it may be part of an id, or of a fraction of a second
@@ -255,13 +262,32 @@ def test_job_that_has_moved_where_the_user_may_not_look_is_only_told_of():
     assert "You may not see it there." in there.content.decode()
 
 
+def test_page_of_a_job_shows_the_log_lines_of_its_run_without_secrets(admin_client):
+    job_id = app.log_in.enqueue("me", "hunter22").id
+    Job.objects.update(progress={"log": "trying <hunter22>", "attempt": 2})
+    page = admin_client.get(f"{JOBS}{job_id}/change/").content.decode()
+    assert "trying &lt;[redacted]&gt;</pre>" in page
+    assert "pgqueue-progress" not in page
+    Job.objects.update(errors=[{"kind": "failed", "error": "ValueError", "attempt": 2, "log": "the same"}])
+    page = admin_client.get(f"{JOBS}{job_id}/change/").content.decode()
+    assert "trying" not in page
+    assert page.count("the same") == 1
+
+
+def test_page_of_a_job_that_failed_names_the_command_that_no_button_stands_for(viewer):
+    job_id = dead(task=app.noop.name, reason="exhausted")
+    html = page(viewer, job_id, "deadjob")
+    assert f"<code>manage.py pgqueue_jobs try {job_id}</code>" in html
+    assert "pgqueue_jobs retry" not in html
+
+
 # All of it is text
 
 
 @pytest.mark.parametrize("evil", EVIL, ids=["script", "quotes", "ends", "rtl", "emoji", "control", "format", "long"])
 def test_whatever_a_job_holds_is_shown_as_text(viewer, evil):
     name = evil[:100]
-    entry = {"error": evil, "message": evil, "traceback": evil, "worker": evil, "by": evil, "at": evil}
+    entry = {"error": evil, "message": evil, "traceback": evil, "log": evil, "worker": evil, "by": evil, "at": evil}
     values = dict.fromkeys(("by", "from", "to", "reason", "conflict", "holder", "retried_as"), evil)
     entries = [
         entry | {"kind": "failed", "attempt": 1, "worker_id": 1},

@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue.insights.explain import explanation_of, find
+from django_pgqueue.insights.explain import explanation_of, find, text_of
 from django_pgqueue.jobs import kill
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, Job, Worker
@@ -106,6 +106,14 @@ def test_odd_histories_do_not_break_the_story(errors):
     DeadJob.objects.filter(pk=job_id).update(errors=errors)
     assert kinds(job_id)[-1] == "died"
     assert told(job_id)
+
+
+def test_log_lines_are_part_of_the_story():
+    job_id = app.noop.enqueue().id
+    Job.objects.filter(pk=job_id).update(progress={"log": "one\ntwo", "attempt": 1})
+    story = explanation_of(find(job_id, "default"), "default")
+    assert (story["progress"], story["log"]) == (None, "one\ntwo")
+    assert "log:\n    one\n    two" in "\n".join(text_of(story))
 
 
 def test_story_is_told_without_time_zones_too(settings):

@@ -54,6 +54,7 @@ def test_options_of_the_task_itself_are_told():
     bounded = keyed(max_snoozes=3)
     assert as_json(bounded)["options"]["max_snoozes"] == 3
     assert described(bounded)[1].endswith(", max_snoozes 3")
+    assert as_json(keyed(capture_logs="INFO"))["options"]["capture_logs"] == "INFO"
     chosen = app.record.using(unique="label", limit=Limit("label", running=3))
     told = as_json(chosen)["options"]
     assert (told["unique"], told["limit"]) == ({"by": ["label"]}, {"by": ["label"], "running": 3})

@@ -5,14 +5,16 @@ WITH done AS MATERIALIZED (
     SELECT
         job.*,
         CASE WHEN ack.left_out THEN NULL ELSE COALESCE(ack.result, 'null') END AS result,
-        ack.run_seconds
+        ack.run_seconds,
+        NULLIF(ack.progress, 'null') AS told
     FROM ROWS FROM (
         unnest(%(ids)s::bigint[]),
         unnest(%(lease_tokens)s::bigint[]),
         jsonb_array_elements(%(results)s::jsonb),
         unnest(%(run_seconds)s::double precision[]),
-        unnest(%(left_out)s::boolean[])
-    ) AS ack (id, lease_token, result, run_seconds, left_out)
+        unnest(%(left_out)s::boolean[]),
+        jsonb_array_elements(%(last_progress)s::jsonb)
+    ) AS ack (id, lease_token, result, run_seconds, left_out, progress)
     CROSS JOIN LATERAL (
         SELECT one.*, one.ctid AS place
         FROM pgqueue_jobs AS one
@@ -47,8 +49,8 @@ kept AS (
     SELECT
         held.id, statement_timestamp(), held.enqueued_at, held.run_at, held.first_started_at, held.started_at,
         held.worker_id, held.schedule_id, held.parent_id, held.run_seconds, held.priority, held.attempts, held.lost,
-        held.queue, held.task, held.backend, held.args, held.kwargs, held.result, held.metadata, held.progress,
-        held.errors, statement_timestamp() + make_interval(secs => held.keep_seconds)
+        held.queue, held.task, held.backend, held.args, held.kwargs, held.result, held.metadata,
+        COALESCE(held.told, held.progress), held.errors, statement_timestamp() + make_interval(secs => held.keep_seconds)
     FROM held
 )
 SELECT held.id, held.has_waiters

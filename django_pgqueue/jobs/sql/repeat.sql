@@ -7,7 +7,8 @@ WITH done AS MATERIALIZED (
         job.place,
         CASE WHEN ack.left_out THEN NULL ELSE COALESCE(ack.result, 'null') END AS result,
         ack.run_seconds,
-        COALESCE(ack.next_at, statement_timestamp() + make_interval(secs => ack.delay)) AS next_at
+        COALESCE(ack.next_at, statement_timestamp() + make_interval(secs => ack.delay)) AS next_at,
+        NULLIF(ack.progress, 'null') AS told
     FROM ROWS FROM (
         unnest(%(ids)s::bigint[]),
         unnest(%(lease_tokens)s::bigint[]),
@@ -15,8 +16,9 @@ WITH done AS MATERIALIZED (
         unnest(%(run_seconds)s::double precision[]),
         unnest(%(delays)s::double precision[]),
         unnest(%(next_ats)s::timestamptz[]),
-        unnest(%(left_out)s::boolean[])
-    ) AS ack (id, lease_token, result, run_seconds, delay, next_at, left_out)
+        unnest(%(left_out)s::boolean[]),
+        jsonb_array_elements(%(last_progress)s::jsonb)
+    ) AS ack (id, lease_token, result, run_seconds, delay, next_at, left_out, progress)
     CROSS JOIN LATERAL (
         SELECT one.ctid AS place
         FROM pgqueue_jobs AS one
@@ -29,7 +31,8 @@ gone AS (
     DELETE FROM pgqueue_jobs AS job
     USING done
     WHERE job.ctid = done.place
-    RETURNING job.*, done.result AS result, done.run_seconds AS run_seconds, done.next_at AS next_at
+    RETURNING
+        job.*, done.result AS result, done.run_seconds AS run_seconds, done.next_at AS next_at, done.told AS told
 ),
 archived AS (
     INSERT INTO pgqueue_succeeded_jobs (
@@ -40,8 +43,8 @@ archived AS (
     SELECT
         gone.id, statement_timestamp(), gone.enqueued_at, gone.run_at, gone.first_started_at, gone.started_at,
         gone.worker_id, gone.schedule_id, gone.parent_id, gone.run_seconds, gone.priority, gone.attempts, gone.lost,
-        gone.queue, gone.task, gone.backend, gone.args, gone.kwargs, gone.result, gone.metadata, gone.progress,
-        gone.errors, statement_timestamp() + make_interval(secs => gone.keep_seconds)
+        gone.queue, gone.task, gone.backend, gone.args, gone.kwargs, gone.result, gone.metadata,
+        COALESCE(gone.told, gone.progress), gone.errors, statement_timestamp() + make_interval(secs => gone.keep_seconds)
     FROM gone
     WHERE gone.keep AND %(history)s::boolean
 ),

@@ -55,7 +55,7 @@ def clean() -> None: ...
 assert_type(clean, Task[[], None])
 assert_type(pack(1, gift=True), str)
 packing: Task[..., str] = pack
-task(backoff=exponential(base=3, longest=600, jitter=0.5), max_snoozes=10)
+task(backoff=exponential(base=3, longest=600, jitter=0.5), max_snoozes=10, capture_logs="INFO")
 task(backoff=lambda attempt, error: 60.0 if isinstance(error, LookupError) else float(attempt))
 task(backoff=longer_when_busy)
 task(backoff=dt.timedelta(minutes=1))
