@@ -31,6 +31,7 @@ else:
     DjangosCursor = ServerBindingCursor
 
 UNPREPARED = 2  # number of INSERTs on one connection before they are prepared: most requests enqueue less
+MOST_TEXTS = 20  # maximum number of statements prepared on one connection: there are fewer
 FORGOTTEN = {"26000", "0A000"}  # errors by which a prepared statement is gone, or was made for other columns
 
 
@@ -49,7 +50,15 @@ class Session:
 
     may_prepare: bool | None = None  # None: not known yet
     inserts: int = 0
+    texts: set[str] = field(default_factory=set)  # of statements while they may be prepared
     prepared: set[str] = field(default_factory=set)
+
+    def prepares(self, text: str) -> bool:
+        """Whether to prepare a statement. None any more where other code makes each text another one, by a comment."""
+        if self.may_prepare:
+            self.texts.add(text)
+            self.may_prepare = len(self.texts) <= MOST_TEXTS
+        return bool(self.may_prepare)
 
 
 _sessions: WeakKeyDictionary[Any, Session] = WeakKeyDictionary()
@@ -68,7 +77,8 @@ def inserting(connection: BaseDatabaseWrapper, follow_up: FollowUp | None = None
     factory = beneath.cursor_factory
     if factory is not Cursor and factory is not ServerBindingCursor:
         return connection.cursor()
-    session = _session(beneath)
+    with connection.wrap_database_errors:
+        session = _session(beneath)
     beneath.cursor_factory = functools.partial(InsertCursor, session, follow_up)
     try:
         return connection.cursor()
@@ -107,6 +117,8 @@ class InsertCursor(DjangosCursor):
         self._answered: list[tuple[Any, ...]] | None = None
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
+        if params is None:  # a backend's own, as that which sets the search_path
+            return super().execute(query, params, **options)
         if self._follow_up and self._goes_together():
             answer = self._execute_together(query, params, self._follow_up)
             if answer is not None:
@@ -126,7 +138,7 @@ class InsertCursor(DjangosCursor):
         return is_free and connection.info.encoding == "utf-8" and psycopg.Pipeline.is_supported()
 
     def _execute_alone(self, query: Any, params: Any, **options: Any) -> Self:
-        if not self._session.may_prepare:
+        if not self._session.prepares(query):
             return super().execute(query, params, **options)
         connection: Any = self.connection
         before = connection.prepare_threshold
@@ -188,8 +200,8 @@ class InsertCursor(DjangosCursor):
 
     def _send(self, pgconn: PGconn, query: str, params: Mapping[str, Any]) -> None:
         command, names = numbered(query)
-        values = [None if params[name] is None else str(params[name]).encode() for name in names]
-        if not self._session.may_prepare:
+        values = [_written(params[name]) for name in names]
+        if not self._session.prepares(query):
             pgconn.send_query_params(command, values)
             return
         name = f"pgqueue_{hash(query):x}".encode()
@@ -199,10 +211,23 @@ class InsertCursor(DjangosCursor):
         pgconn.send_query_prepared(name, values)
 
 
+def _written(value: Any) -> bytes | None:
+    """Return a value as the server reads it. The text of an Enum with values of such a type is its name."""
+    match value:
+        case None:
+            return None
+        case str():
+            return value.encode()
+        case int():
+            return b"%d" % value
+        case _:
+            return str(value).encode()
+
+
 PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
-@functools.cache
+@functools.lru_cache(maxsize=64)
 def numbered(query: str) -> tuple[bytes, tuple[str, ...]]:
     """Return a statement with its parameters by number, as the server takes them, and their names in that order."""
     names = tuple(dict.fromkeys(PARAMETER.findall(query)))

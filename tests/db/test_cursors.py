@@ -1,6 +1,7 @@
 """INSERTs of jobs on the caller's connection: seen by what watches, prepared, with the wake-up in one round trip."""
 
 import contextlib
+import enum
 
 import psycopg
 import pytest
@@ -132,6 +133,60 @@ def test_insert_is_prepared_once_a_connection_is_used_for_several(transactional_
         with connection.cursor() as cursor:
             cursor.execute(PREPARED, [])
             assert cursor.fetchall() == [(int(number >= cursors.UNPREPARED),)]
+
+
+def test_values_of_an_enum_are_stored_as_in_a_transaction(caller, announced):
+    """Python writes such a value as its name: the job was on a queue that nobody serves."""
+
+    class Queue(str, enum.Enum):  # noqa: UP042 - as Python before 3.11 wants it
+        MAILS = "mails"
+
+    class Priority(int, enum.Enum):
+        HIGH = 7
+
+    handle = app.noop.using(queue=Queue.MAILS, priority=Priority.HIGH).enqueue()
+    job = Job.objects.get(pk=handle.id)
+    assert (job.queue, job.priority, announced()) == ("mails", 7, ["mails"])
+
+
+@pytest.mark.parametrize("number", [1, cursors.UNPREPARED + 1, cursors.UNPREPARED + 2])
+def test_connection_that_has_ended_is_an_error_of_django_which_then_opens_another(queue, transactional_db, number):
+    """Whatever the INSERT is preceded by: what psycopg raises itself would not let Django look at the connection."""
+    connection.close()
+    for _ in range(number - 1):
+        app.noop.enqueue()
+    connection.ensure_connection()
+    queue.autocommit().execute("SELECT pg_terminate_backend(%s, 10000)", [connection.connection.info.backend_pid])
+    with pytest.raises(OperationalError):
+        app.noop.enqueue()
+    connection.close_if_unusable_or_obsolete()
+    connection.connect()  # a test may not let Django do it
+    assert app.noop.enqueue().created
+
+
+def test_no_more_is_prepared_where_each_text_is_another(transactional_db):
+    """As of those who add a comment with the id of the trace: they would stay in the server's memory."""
+
+    def add_comment(execute, sql, params, many, context):
+        texts.append(f"{sql} /* trace {len(texts)} */")
+        return execute(texts[-1], params, many, context)
+
+    texts = []
+    connection.close()
+    with connection.execute_wrapper(add_comment):
+        for _ in range(cursors.MOST_TEXTS + 5):
+            app.noop.enqueue()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_prepared_statements")
+        assert cursor.fetchall() == [(cursors.MOST_TEXTS,)]  # the wake-up is one
+
+
+def test_statement_without_parameters_is_left_to_psycopg(caller):
+    """As that by which a backend sets the search_path when it makes a cursor: no wake-up goes with it."""
+    wake_up = notify.wake_up("default")
+    with cursors.inserting(caller, wake_up) as cursor:
+        cursor.execute("SELECT 1, 'two'")
+        assert (cursor.fetchone(), wake_up.is_done) == ((1, "two"), False)
 
 
 @pytest.mark.parametrize("setting", [False, None])
