@@ -68,7 +68,7 @@ def calls(name=None):
                 and isinstance(func, ast.Attribute)
                 and func.attr in LEVELS
                 and isinstance(func.value, ast.Name)
-                and func.value.id in {"logger", "failures", "told"}
+                and func.value.id in {"logger", "worker_logger", "failures", "told"}
             ):
                 yield path, node
 

@@ -10,6 +10,15 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.records import Lease
 from django_pgqueue.validation import By, name_of
 
+BEAT_SECONDS = 4.0
+"""Maximum interval between heartbeats of a command that has a session, even with a long lease."""
+
+SILENT_SECONDS = 5.0
+"""Minimum time without a heartbeat after which a command counts as silent."""
+
+RECONNECTED_SECONDS = 15.0
+"""Time in which living workers reconnect after an outage; until then none is judged by its session."""
+
 
 def register(
     database: Database,

@@ -13,20 +13,12 @@ from dataclasses import dataclass, field
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import announce_queues
 from django_pgqueue.jobs import leases as heartbeat
-from django_pgqueue.jobs.leases import release
+from django_pgqueue.jobs.leases import BEAT_SECONDS, SILENT_SECONDS, release
 from django_pgqueue.records import Lease
 from django_pgqueue.worker.processes import ProcessPool, WorkerProcess, resident_bytes
 from django_pgqueue.worker.shared_state import now
 
 logger = logging.getLogger("django_pgqueue.worker")
-
-BEAT_SECONDS = 4.0
-"""Maximum interval between heartbeats of a command that has a session, even with a long lease."""
-
-SILENT_SECONDS = 5.0  # minimum time without a heartbeat of a command that counts as silent
-
-RECONNECTED_SECONDS = 15.0
-"""Time in which living workers reconnect after an outage; until then none is judged by its session."""
 
 SIGN_OF_LIFE_SECONDS = 1.0  # between heartbeats of a command that has lost its session, until it has another
 

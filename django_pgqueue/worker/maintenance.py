@@ -21,7 +21,7 @@ from django_pgqueue.flow.concurrency import SWEEP_SECONDS, ConcurrencySweeper
 from django_pgqueue.flow.declared_queues import DeclaredLimits
 from django_pgqueue.flow.fairness import TURNS_SECONDS, FairKeys
 from django_pgqueue.flow.queue_limits import end_pauses, register_queues
-from django_pgqueue.jobs.leases import deregister, has_session, worker_leases
+from django_pgqueue.jobs.leases import RECONNECTED_SECONDS, deregister, has_session, worker_leases
 from django_pgqueue.jobs.stats import ProcessCounters, StatsBuffer
 from django_pgqueue.maintenance.bulk_runner import BulkActionRunner
 from django_pgqueue.maintenance.expirer import EXPIRE_SECONDS, Expirer
@@ -29,15 +29,14 @@ from django_pgqueue.maintenance.partitions import maintain_partitions
 from django_pgqueue.maintenance.pending_work import PendingWork, is_drained, is_over, pending_work
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.pruner import PRUNE_SECONDS, Pruner
-from django_pgqueue.maintenance.reaper import settle_dead_process
+from django_pgqueue.maintenance.reaper import FORGET_SECONDS, REAP_SECONDS, Reaper, settle_dead_process
 from django_pgqueue.maintenance.unique_keys import KEYS_SECONDS, UniqueKeyKeeper
 from django_pgqueue.maintenance.vacuum import VacuumHistory, vacuum
 from django_pgqueue.schedules.enqueuer import STRANGE_SECONDS, Compute, PeriodicEnqueuer, directly
 from django_pgqueue.schedules.sync import DECLARE_SECONDS, ScheduleSync
 from django_pgqueue.services import LOOK_SHARE, AdaptiveBatch, Service, Services, repeat_slices
-from django_pgqueue.worker.heartbeat import RECONNECTED_SECONDS, HeartbeatMonitor
+from django_pgqueue.worker.heartbeat import HeartbeatMonitor
 from django_pgqueue.worker.processes import ProcessPool, WorkerProcess
-from django_pgqueue.worker.reaper import FORGET_SECONDS, REAP_SECONDS, Reaper
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -2,11 +2,11 @@
 
 import os
 
-from django_pgqueue.worker import heartbeat, reaper
+from django_pgqueue.maintenance import reaper
+from django_pgqueue.worker import heartbeat
 from tests.settings import *  # noqa: F403
 
 heartbeat.SILENT_SECONDS = float(os.environ.get("SILENT_SECONDS", "3"))
-heartbeat.RECONNECTED_SECONDS = 1.0
 reaper.SILENT_SECONDS = heartbeat.SILENT_SECONDS
-reaper.RECONNECTED_SECONDS = heartbeat.RECONNECTED_SECONDS
+reaper.RECONNECTED_SECONDS = 1.0
 reaper.GONE_SECONDS = 1.0

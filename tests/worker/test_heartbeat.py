@@ -10,9 +10,10 @@ import tests.app.tasks as app
 from django_pgqueue import workers
 from django_pgqueue.jobs import kill, leases
 from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.leases import SILENT_SECONDS
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.worker.config import WorkerConfig
-from django_pgqueue.worker.heartbeat import SILENT_SECONDS, Heartbeat, HeartbeatMonitor, Liveness
+from django_pgqueue.worker.heartbeat import Heartbeat, HeartbeatMonitor, Liveness
 from django_pgqueue.worker.processes import ProcessPool, can_read_memory
 from django_pgqueue.worker.shared_state import SharedState, now
 from tests.support import needs
