@@ -4,18 +4,18 @@
 
     PgQueueError
     ├── ConfigurationError     (ImproperlyConfigured)  settings, databases, declarations
-    ├── TaskDoesNotExist       (LookupError)           a name no registered task answers to
+    ├── TaskDoesNotExist       (LookupError)           no registered task has this name
     ├── InvalidOption          (ValueError)            an option, or another value, that is out of range
     ├── InvalidArguments       (TypeError, ValueError) arguments that do not fit, or are not JSON
-    ├── InvalidSchedule        (ValueError)            a schedule that can never be due, or not as written
+    ├── InvalidSchedule        (ValueError)            a wrong cron entry, interval, time zone or other value
     ├── InvalidLimit           (ValueError)            a pause or a limit that cannot work
     ├── InvalidBulkAction      (ValueError)            an action that can never be done to many jobs
-    ├── InvalidFilter          (ValueError)            a filter by what these jobs do not have
-    ├── NoResult                                       the result of a job cannot be had
-    │   ├── JobDoesNotExist    (LookupError)           nothing is there of this id
+    ├── InvalidFilter          (ValueError)            a filter on a field that these jobs do not have
+    ├── NoResult                                       base: there is no result of the job
+    │   ├── JobDoesNotExist    (LookupError)           no job has this id
     │   ├── JobNotFinished                             it has not ended yet
-    │   ├── JobNotCommitted                            nor can it: its transaction is still open
-    │   ├── JobDied                                    it is dead, for the reason that its kind says
+    │   ├── JobNotCommitted                            it was enqueued in a transaction that is still open
+    │   ├── JobDied                                    it is dead, for the reason in the name
     │   │   ├── JobFailed                              its last attempt failed, or it was discarded
     │   │   ├── JobWasKilled                           it was killed
     │   │   ├── JobExpired                             it was not started before its deadline
@@ -23,17 +23,17 @@
     │   │   └── JobSuperseded                          a newer job has its unique key
     │   └── ResultNotKept      (LookupError)           it has succeeded, and its result is not there
     ├── NoCurrentJob           (LookupError)           current_job() outside of a job
-    ├── LeaseLost                                      the right to finish this run has passed on
+    ├── LeaseLost                                      the run has lost its lease
     └── Redacted                                       in the log, in place of an error with sensitive arguments
 
     JobControl
-    ├── Discard                                        stop trying: to dead_jobs at once
-    │   └── ResultRefused                              the same, for what a task of the Tasks framework returned
-    ├── Retry                                          this attempt has failed, and the next has a delay of its own
-    └── Snooze                                         not now: back to scheduled, attempt restored
+    ├── Discard                                        do not retry: the job dies at once
+    │   └── ResultRefused                              the same, for a result that cannot be stored
+    ├── Retry                                          fail the attempt, with a delay until the next one
+    └── Snooze                                         run later, without spending the attempt
 
     JobInterrupted             (BaseException)
-    ├── JobTimeout                                     the attempt has had its time
+    ├── JobTimeout                                     the attempt took longer than its timeout
     └── JobKilled                                      it was asked to stop
 """
 
