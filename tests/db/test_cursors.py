@@ -136,7 +136,7 @@ def test_insert_is_prepared_once_a_connection_is_used_for_several(transactional_
 
 
 def test_values_of_an_enum_are_stored_as_in_a_transaction(caller, announced):
-    """Python writes such a value as its name: the job was on a queue that nobody serves."""
+    """Python writes such a value as its name: the job was on a queue that no worker serves."""
 
     class Queue(str, enum.Enum):  # noqa: UP042 - as Python before 3.11 wants it
         MAILS = "mails"
