@@ -20,6 +20,7 @@ import socket
 import struct
 import sys
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from multiprocessing import popen_fork, util
 from multiprocessing.connection import wait
@@ -38,7 +39,9 @@ from django_pgqueue.worker.processes import SPAWN, MakeProcess
 logger = logging.getLogger("django_pgqueue.worker")
 
 NUMBER = struct.Struct("i")
-ORDER_BYTES, ORDER_FDS = 2**16, 64  # more than an order has
+PART_BYTES = 2**14  # of an order, in one message
+ORDER_FDS = 64  # more than an order has
+STOPS = (signal.SIGINT, signal.SIGTERM)
 
 LOST = 255  # exit code of a process whose own was not told: the server has ended before it
 
@@ -102,29 +105,43 @@ class ForkServer:
         self._alive_read, self._alive = os.pipe()  # the end of this end tells all processes that the command is gone
         self._orders, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._is_lost = False
-        self._pid = os.fork()
-        if not self._pid:
-            os.close(self._alive)
-            self._orders.close()
-            serve(orders, self._alive_read)
+        util._flush_std_streams()  # type: ignore[attr-defined]  # noqa: SLF001 - else each process prints it once more
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # until the server ignores them
+        try:
+            self._pid = os.fork()
+            if not self._pid:
+                os.close(self._alive)
+                self._orders.close()
+                serve(orders, self._alive_read)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         orders.close()
         os.close(self._alive_read)
 
     def make_process(self, **given: Any) -> BaseProcess:
         """Make a process to be forked; a fresh interpreter once the server has been killed."""
-        if not self._is_lost and os.waitpid(self._pid, os.WNOHANG)[0]:
+        if not self._is_lost and self._has_ended(os.WNOHANG):
             self._is_lost = True
             logger.warning("The process that forks worker processes has ended: they are started afresh from now on")
         return SPAWN.Process(**given) if self._is_lost else ForkedProcess(self, **given)
 
     def fork(self, order: bytes, fds: Sequence[int]) -> None:
-        self._orders.sendmsg([order], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+        size = NUMBER.pack(len(order))
+        self._orders.sendmsg([size], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+        for start in range(0, len(order), PART_BYTES):
+            self._orders.send(order[start : start + PART_BYTES])
 
     def close(self) -> None:
         self._orders.close()
         os.close(self._alive)
         if not self._is_lost:
-            os.waitpid(self._pid, 0)
+            self._has_ended()
+
+    def _has_ended(self, flags: int = 0) -> bool:
+        try:
+            return os.waitpid(self._pid, flags)[0] == self._pid
+        except ChildProcessError:  # the system has been told to forget children that end, or other code waited for it
+            return True
 
 
 class ForkedProcess(BaseProcess):
@@ -216,8 +233,11 @@ class Server:
     def run(self) -> None:
         name_process("pgqueue-fork")
         gc.freeze()  # a collection would write to memory that is shared, and so copy it
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for one in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # noqa: SLF001
+            one.atexit = False  # what is to be removed when the command ends, as a temporary folder
+        for number in STOPS:
             signal.signal(number, signal.SIG_IGN)  # a signal to the whole group is the command's business
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         for end in (self._ended, self._note):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(self._note, warn_on_full_buffer=False)
@@ -229,10 +249,21 @@ class Server:
                 os.read(self._ended, 4096)
                 self._tell_ends()
             if self._orders in ready:
-                order, fds, _, _ = socket.recv_fds(self._orders, ORDER_BYTES, ORDER_FDS)
-                if not order:
+                size, fds, _, _ = socket.recv_fds(self._orders, NUMBER.size, ORDER_FDS)
+                if not size:
                     return
-                self._fork(order, *fds)
+                for fd in fds:
+                    os.set_inheritable(fd, False)
+                self._fork(self._receive(*NUMBER.unpack(size)), *fds)
+
+    def _receive(self, size: int) -> bytes:
+        order = b""
+        while len(order) < size:
+            part = self._orders.recv(PART_BYTES)
+            if not part:
+                raise EOFError
+            order += part
+        return order
 
     def _fork(self, order: bytes, told: int, *fds: int) -> None:
         try:

@@ -1,5 +1,6 @@
 """Worker processes that are forked, each test in a Python without other threads."""
 
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process is forked")
 
 BEGIN = """
-import atexit, logging, multiprocessing, os, signal, socket, sys, threading, time
+import atexit, logging, multiprocessing, os, signal, socket, sys, tempfile, threading, time
 os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
 import django
 django.setup()
@@ -27,9 +28,14 @@ def say(project):
     """Run code to its end; return the lines that it prints."""
 
     def run(code: str) -> list[str]:
-        command = [sys.executable, "-W", "error", "-c", BEGIN + code]
         ended = subprocess.run(
-            command, cwd=project, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+            [sys.executable, "-W", "error", "-c", BEGIN + code],
+            cwd=project,
+            env=os.environ | {"PYTHONUNBUFFERED": ""},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
         )
         assert (ended.returncode, ended.stderr) == (0, "")
         return ended.stdout.splitlines()
@@ -56,6 +62,86 @@ with process_maker(may_fork=True) as make_process:
     print(type(process).__name__, process.exitcode, shared[0] == process.pid, os.read(ours.fileno(), 100))
     print(os.read(ours.fileno(), 100), "no copy of the pipe is left in the server")
 """) == ["ForkedProcess 7 True b'one at exit'", "b'' no copy of the pipe is left in the server"]
+
+
+def test_order_may_be_longer_than_a_message(say):
+    """As of a project with a database for each of its many customers."""
+    assert say("""
+def work(text):
+    sys.exit(len(text) == 3_000_000)
+
+with process_maker(may_fork=True) as make_process:
+    process = make_process(target=work, args=("x" * 3_000_000,))
+    process.start()
+    process.join()
+    print(type(process).__name__, process.exitcode)
+""") == ["ForkedProcess 1"]
+
+
+def test_process_does_nothing_once_more_that_was_begun_in_the_command(say):
+    """Neither print what the project has printed, nor remove its temporary folder, which the others use."""
+    assert say("""
+print("printed when it was imported")
+folder = tempfile.TemporaryDirectory()
+with process_maker(may_fork=True) as make_process:
+    process = make_process(target=print, args=("printed in the process",))
+    process.start()
+    process.join()
+    print(process.exitcode, os.path.isdir(folder.name))
+folder.cleanup()
+""") == ["printed when it was imported", "printed in the process", "0 True"]
+
+
+def test_descriptors_of_a_process_are_not_those_of_programs_that_it_runs(say):
+    assert say("""
+def work(pipe):
+    os.write(pipe.fileno(), str(os.get_inheritable(pipe.fileno())).encode())
+
+ours, theirs = multiprocessing.Pipe(duplex=False)
+with process_maker(may_fork=True) as make_process:
+    make_process(target=work, args=(theirs,)).start()
+    print(os.read(ours.fileno(), 100))
+""") == ["b'False'"]
+
+
+def test_signal_while_the_server_is_made_reaches_the_command_alone(say):
+    assert say("""
+def stop(number, frame):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGTERM, stop)
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
+try:
+    with process_maker(may_fork=True) as make_process:
+        process = make_process(target=print, args=("at work",))
+        process.start()
+        process.join()
+        print(process.exitcode)
+except KeyboardInterrupt:
+    print("this is the command a second time")
+""") == ["at work", "0"]
+
+
+def test_server_may_be_waited_for_by_other_code(say):
+    """Or by the system: whoever starts a command may have told it to forget children that end."""
+    assert say("""
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+with process_maker(may_fork=True) as make_process:
+    process = make_process(target=print)
+    process.start()
+    process.join()
+    print(process.exitcode)
+    server = make_process.__self__._pid
+    os.kill(server, signal.SIGKILL)
+    try:
+        os.waitpid(server, 0)
+    except ChildProcessError:
+        print(type(make_process(target=print)).__name__)
+""")[-3:] == [
+        "0",
+        "The process that forks worker processes has ended: they are started afresh from now on",
+        "SpawnProcess",
+    ]
 
 
 def test_exit_codes_are_told_of_all_processes(say):
