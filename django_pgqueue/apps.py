@@ -52,7 +52,7 @@ def _watch_jobs() -> None:
 
         opentelemetry.install()
     if is_installed("sentry_sdk"):
-        from django_pgqueue.contrib import sentry  # noqa: PLC0415 - likewise
+        from django_pgqueue.contrib import sentry  # noqa: PLC0415 - for the same reason
 
         sentry.install()
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 class InsertHook:
     """The insert of one job or many of a task, as a context manager around the statement. This one does nothing."""
 
-    metadata: Mapping[str, str] = {}  # of each job, besides what the caller gave it
+    metadata: Mapping[str, str] = {}  # of each job, in addition to that of the caller
 
     def inserted(self, ids: list[int]) -> None: ...
 

@@ -89,7 +89,7 @@ class ErrorGroup(models.Func):
 class StoredJSON(models.JSONField):
     """Any JSON of a row, also from SQL: a value that Python cannot hold is read as a text in its place."""
 
-    def from_db_value(self, value: Any, expression: Any, connection: BaseDatabaseWrapper) -> Any:  # noqa: ARG002 - likewise
+    def from_db_value(self, value: Any, expression: Any, connection: BaseDatabaseWrapper) -> Any:  # noqa: ARG002 - Django's signature
         return read(value) if isinstance(value, str) else value
 
     def deconstruct(self) -> Any:

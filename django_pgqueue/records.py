@@ -32,16 +32,14 @@ class ClaimedJob(NamedTuple):
     flags: int  # KEEP_RESULT, RESERVE_KEY
     is_old: bool  # first claimed a day ago or earlier
     concurrency_key: str | None  # when its run has ended, the next job of this key may be admitted
-    rest: (
-        str | None
-    )  # JSON text: what jobs with metadata, snoozes, or of the Tasks framework, have besides; decoded if used
+    rest: str | None  # JSON text: more of jobs with metadata, snoozes, or of the Tasks framework; decoded if used
     enqueued_at: float | None  # seconds since 1970; only of fair jobs, whose run_at is their turn
     queue: str
     lease_token: int  # with the id, the right to write the outcome; new for each claim
     claimed_at: float  # monotonic
 
     def __repr__(self) -> str:
-        return f"<ClaimedJob {self.id} ({self.task}) attempt {self.attempt}>"  # no arguments: it stands in logs
+        return f"<ClaimedJob {self.id} ({self.task}) attempt {self.attempt}>"  # no arguments: logs show it
 
     @property
     def priority(self) -> int:

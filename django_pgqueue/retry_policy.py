@@ -18,7 +18,7 @@ from django_pgqueue.states import LONGEST_DELAY
 from django_pgqueue.validation import seconds_of
 
 OfAttempt = Callable[[int], float]  # number of the attempt that failed (from 1) -> seconds to wait (0 or more)
-OfError = Callable[[int, Any], float]  # that number, and what was raised -> seconds
+OfError = Callable[[int, Any], float]  # that number, and the exception -> seconds
 Backoff = OfAttempt | OfError | float | dt.timedelta  # what ``@task`` takes
 
 JITTER = 0.1

@@ -20,7 +20,7 @@ LONGEST_SLEEP_SECONDS = 1.0
 SPELL_SECONDS = 0.25
 """Maximum time that one service takes of a pass, but for the slice under way: the other services wait meanwhile."""
 
-LOCKED_SECONDS = 0.2  # pause where what is due is locked: another worker is at it, or staff edit it
+LOCKED_SECONDS = 0.2  # pause where due work is locked: another worker is at it, or staff edit it
 
 LARGEST_SLICE = 1000
 
@@ -101,7 +101,7 @@ class Services:
         self._due_at: dict[str, float] = {}  # monotonic; those that are not in it are due
         self.doing = ""
         self._begun_at = math.inf  # the one that is under way, monotonic
-        self._complaints: dict[str, str] = {}  # what was last logged of each service that fails
+        self._complaints: dict[str, str] = {}  # the last log line of each service that fails
         self._is_stopping = False
 
     def stop(self) -> None:
@@ -247,7 +247,7 @@ class ServiceRunner(threading.Thread):
     def _guarded_pass(self) -> float:
         try:
             delay = self._pass_once()
-        except Exception as error:  # noqa: BLE001 - a service must outlive whatever a pass meets
+        except Exception as error:  # noqa: BLE001 - a service must survive all errors of a pass
             self.failures += 1
             self._complain(error)
             return min(reconnect_delay(self.failures), self._longest_pause)

@@ -89,8 +89,8 @@ class EntryKind(StrEnum):
     UNKNOWN_TASK = "unknown_task"  # no worker knew the task for a day
     SUPERSEDED = "superseded"  # a newer job has its unique key
     RETRIED = "retried"  # it was dead, and was sent back
-    RETRY_REFUSED = "retry_refused"  # it was to be sent back, and a live job had its unique key
-    RETRIED_WITH = "retried_with"  # a new job like the dead one, with other arguments; stands in both histories
+    RETRY_REFUSED = "retry_refused"  # a retry was asked for, and a live job had its unique key
+    RETRIED_WITH = "retried_with"  # a new job like the dead one, with other arguments; in both histories
     MOVED = "moved"  # to another queue
     PRIORITIZED = "prioritized"  # given another priority
     MADE_DUE = "made_due"  # was scheduled, and due at once
@@ -104,7 +104,7 @@ class EntryKind(StrEnum):
             return None
 
 
-ATTEMPTS = frozenset({EntryKind.FAILED, EntryKind.LOST})  # kinds of entries that tell of an attempt
+ATTEMPTS = frozenset({EntryKind.FAILED, EntryKind.LOST})  # kinds of entries about an attempt
 
 ENDS = frozenset({EntryKind.KILLED, EntryKind.EXPIRED, EntryKind.UNKNOWN_TASK, EntryKind.SUPERSEDED})
 """Kinds of entries of jobs that died without another attempt. All others are notes of what staff did."""
@@ -142,7 +142,7 @@ MOST_SNOOZES = 32767
 # Of the rate of a queue: a year.
 LONGEST_PERIOD_SECONDS = 365 * 24 * 3600
 
-# A job whose worker died this often is taken for the cause, whatever attempts it has left.
+# A job whose worker died this often is taken for the cause, even if it has attempts left.
 MAX_LOST = 3
 
 

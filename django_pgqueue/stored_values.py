@@ -11,7 +11,7 @@ from typing import Any
 
 from django.utils import timezone
 
-DEEPEST = 100  # maximum nesting of arguments, metadata, progress and results; and of what is shown of a row
+DEEPEST = 100  # maximum nesting of arguments, metadata, progress and results; and of values that are shown of a row
 
 MOST_DIGITS = 300  # of a whole number that is read as one: it can be a float too
 

@@ -1,4 +1,4 @@
-"""Lint of prose: patterns that are not plain technical English, in the docs and in texts of the package.
+"""Lint of prose: patterns that are not plain technical English, in the docs, and in comments and texts of the package.
 
     python -m tests.prose                           each place with what to write instead
     python -m tests.prose docs/how-to/admin.md      those of these files
@@ -9,7 +9,9 @@
 
 import argparse
 import ast
+import io
 import re
+import tokenize
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -60,6 +62,7 @@ MOST: dict[str, dict[str, int]] = {
     "docs": {},
     "texts": {},
     "docstrings": {},
+    "comments": {},
 }
 """Maximum number of places, by kind of text and pattern; 0 if a pattern is left out."""
 
@@ -73,7 +76,11 @@ class Place(NamedTuple):
 
 
 def files() -> list[Path]:
-    code = [path for path in sorted(PACKAGE.rglob("*.py")) if path.parent.name != "migrations"]
+    code = [
+        path
+        for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.sql")])
+        if path.suffix == ".sql" or path.parent.name != "migrations"
+    ]
     docs = [path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts]
     tops = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
     return [*tops, *sorted(docs), *sorted(PACKAGE.rglob("*.html")), *code]
@@ -109,15 +116,30 @@ def _texts(path: Path) -> Iterator[tuple[str, int, str]]:
     elif path.suffix == ".html":
         for said in re.finditer(r'{% (?:translate|blocktranslate[^%]*%}) ?"?([^"%]+)', text):
             yield "texts", text.count("\n", 0, said.start()) + 1, said[1]
+    elif path.suffix == ".sql":
+        for number, line in enumerate(text.splitlines(), 1):
+            if comment := re.search(r"-- ?(.*)", line):
+                yield "comments", number, comment[1]
     else:
-        tree = ast.parse(text)
-        documented = {id(node.value) for block in ast.walk(tree) for node in _body(block) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-                if id(node) in documented:
-                    yield "docstrings", node.lineno, re.sub(r"``[^`\n]+``", "````", node.value)
-                else:
-                    yield "texts", node.lineno, node.value
+        yield from _texts_of_python(text)
+
+
+def _texts_of_python(text: str) -> Iterator[tuple[str, int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield "comments", token.start[0], _without_code(token.string.lstrip("# "))
+    tree = ast.parse(text)
+    documented = {id(node.value) for block in ast.walk(tree) for node in _body(block) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            if id(node) in documented:
+                yield "docstrings", node.lineno, _without_code(node.value)
+            else:
+                yield "texts", node.lineno, node.value
+
+
+def _without_code(text: str) -> str:
+    return re.sub(r"``[^`\n]+``", "````", text)
 
 
 def _body(block: ast.AST) -> list[ast.AST]:

@@ -33,15 +33,15 @@ MOST_JOBS = 1000  # that one action takes
 MOST_NAMED = 20  # that the confirmation names
 LARGEST_ID = 2**63 - 1
 
-NUL = "\0"  # in no text of PostgreSQL: asking for one is an error, and not merely in vain
+NUL = "\0"  # in no text of PostgreSQL: asking for one is an error
 
 
 class Change(NamedTuple):
-    model: type[Model]  # where they stand now
+    model: type[Model]  # the table that has them now
     ids: list[Any]
     entry: str  # for the audit log; stored, so not translated
     message: Any  # lazy text with %(count)d
-    rows: Sequence[Model] | None = None  # as they were, where they stand nowhere now
+    rows: Sequence[Model] | None = None  # as they were, if no table has them now
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,7 +63,7 @@ class AdminAction:
     many: Action | None = None  # that on jobs, which can also be done to all that match, in the background
     selected: Any = ""  # what the list says, with %(verbose_name_plural)s; empty: it is not offered there
 
-    do_not_call_in_templates = True  # they call what can be called
+    do_not_call_in_templates = True  # they call callables
 
     @property
     def __name__(self) -> str:

@@ -64,7 +64,7 @@ class QueueAdminBase(admin.ModelAdmin):  # type: ignore[type-arg]
     """Base of all admins. Its own pages are bounded; an added view that answers a GET is a ``bounded_page`` too."""
 
     # What the address bar may filter by, and nothing else: Django lets it compare any column with anything, and so
-    # tell, a letter at a time, what a page leaves out. And no index would help.
+    # reveal, a letter at a time, values that a page leaves out. And no index would help.
     lookups: tuple[str, ...] = ()
     heavy: tuple[str, ...] = ()  # columns that the list leaves in the database
     sortable_by = ()

@@ -80,8 +80,8 @@ class JobList(ChangeList):
 class KeysetList(JobList):
     """Pages by keys instead of numbers, and looks through a window for what no index finds."""
 
-    is_keyset = True  # tells the template
-    looked = ""  # what was looked through, in words; empty where an index has found all
+    is_keyset = True  # for the template
+    looked = ""  # the window that was searched, in words; empty where an index has found all
     further = ""  # address of the next window
 
     def get_filters_params(self, params: Any = None) -> Any:

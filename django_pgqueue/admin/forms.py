@@ -84,7 +84,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for th
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name in set(self.declared_fields).difference(self._meta.fields or ()):
-            del self.fields[name]  # a form has what is declared even where it may not be edited
+            del self.fields[name]  # a form has declared fields even where they may not be edited
         if not self.instance.pk:  # defaults of the database are not known to a form
             self.initial.update({**EMPTY, **START, "timezone": settings.TIME_ZONE, **(kwargs.get("initial") or {})})
         if "task" in self.fields:

@@ -131,7 +131,7 @@ class JobsAdmin(ReadOnlyAdmin, ActionsAdmin):
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show what staff did to a job while it was in any of the tables: its id stays the same."""
-        if not self.has_view_permission(request):  # Django looks for the row first, and tells what became of it
+        if not self.has_view_permission(request):  # Django looks for the row first, and reveals whether it is there
             raise PermissionDenied
         tables = ContentType.objects.get_for_models(Job, DeadJob, SucceededJob).values()
         entries = LogEntry.objects.filter(object_id=object_id, content_type__in=tables).select_related("user")

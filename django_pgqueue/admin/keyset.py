@@ -19,7 +19,7 @@ WINDOW = 100_000  # rows read at most for what no index finds
 LONGEST_CURSOR = 1000  # characters
 
 
-class BadCursor(ValueError):  # noqa: N818 - reads as what it is
+class BadCursor(ValueError):  # noqa: N818 - the name says it all
     """An address does not say where a page begins."""
 
 
@@ -66,7 +66,7 @@ COLUMNS = {
     ),
     "worker_id": KeyColumn("worker_id", "bigint", is_integer),
     "concurrency_key": KeyColumn("concurrency_key", "text", _is_text),
-    # Entries of an index that are equal stand in it in the order of their rows' places; no index need have the id for
+    # Entries of an index that are equal are in the order of their rows' places; no index need have the id for
     # it. Source: https://www.postgresql.org/docs/current/btree.html#BTREE-DEDUPLICATION
     "ctid": KeyColumn("ctid", "tid", _is_place),
 }
@@ -128,7 +128,7 @@ class Route:
 
     along: IndexOrder
     base: Q  # what the index of that order finds
-    rest: Q | None = None  # the condition of what it does not find, and is looked for in a window
+    rest: Q | None = None  # the condition that it does not cover, and that is searched for in a window
     shown: Callable[[Any], bool] | None = None  # sees ``pk``, ``task``, ``args`` and ``kwargs``; None: all may be shown
 
 

@@ -64,7 +64,7 @@ class RetryForm(forms.Form):
         required=False,
         help_text=_("Remove it for good. Otherwise it stays among the dead jobs, with a note of the new one."),
     )
-    form = forms.CharField(max_length=64, widget=forms.HiddenInput)  # random; tells a form that is sent twice
+    form = forms.CharField(max_length=64, widget=forms.HiddenInput)  # random; identifies a form that is sent twice
 
     def __init__(self, task: TaskDefinition, dead: DeadJob, data: Any = None, *, may_remove: bool) -> None:
         self.task = task
@@ -121,7 +121,7 @@ class RetryForm(forms.Form):
     def _compute_keys(self) -> None:
         try:
             self.keys = keys_of(self.task, self.keys, (tuple(self.dead.args), self.dead.kwargs), self.changed)
-        except Exception as error:  # noqa: BLE001 - a function of the task; what it says may hold what is sensitive
+        except Exception as error:  # noqa: BLE001 - a function of the task; its error may hold sensitive values
             words = gettext("The task cannot compute its keys of these arguments: %(error)s.")
             self.add_error(None, words % {"error": type(error).__name__})
 

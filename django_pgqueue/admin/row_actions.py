@@ -64,7 +64,7 @@ class ParamForm(forms.Form):
 
 def _perform(action: Action, ids: Collection[int], by: str, alias: str, params: Params) -> list[Change]:
     before: dict[int, Model] = {}
-    if action.name == PURGE.name:  # the log names what is not there any more
+    if action.name == PURGE.name:  # the log names jobs that are gone
         rows = MODELS[action.source]._default_manager.using(alias)  # noqa: SLF001 - Django's own idiom
         before = rows.only("pk", "task").in_bulk(ids)
     done = action.change(list(ids), by=by, params=params, where=alias)

@@ -253,7 +253,7 @@ def _start(run_after: Any) -> dict[str, Any]:
 
 
 def _mapping(given: Any) -> Mapping[str, Any]:
-    return given if isinstance(given, Mapping) else {}  # another shape is told by a system check
+    return given if isinstance(given, Mapping) else {}  # a system check reports another shape
 
 
 def check_names(given: Mapping[str, Any], kind: type[Exception] = InvalidOption) -> None:

@@ -103,7 +103,7 @@ class BareLoop:
         return [row[names.index("id")] for row in rows] if "id" in names else [], seconds
 
 
-Progress = Callable[[str, float], None]  # takes what is being done, and which share of it is done, 0 to 1
+Progress = Callable[[str, float], None]  # takes the name of a step, and the share of it that is done, 0 to 1
 
 LARGEST_FLOOR = 50_000
 

@@ -12,7 +12,7 @@ from django.db import DatabaseError, transaction
 from django_pgqueue.db.connections import postgresql
 from django_pgqueue.exceptions import PgQueueError
 
-QUEUE: Final = "pgqueue_bench"  # whatever is on it is removed
+QUEUE: Final = "pgqueue_bench"  # all its jobs are removed
 
 
 class BenchFailed(PgQueueError):  # noqa: N818 - the name says what happened
@@ -73,7 +73,7 @@ class Floor:
     claim_us_per_job: float
     ack: Spread
     ack_us_per_job: float
-    commit_us_per_job: float  # what is left: begin, settings, commit
+    commit_us_per_job: float  # the rest: begin, settings, commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,9 @@ class Drained:
     seconds: float  # from the commit of the jobs until the last of them was gone
     jobs_per_second: float
     wait: Spread  # from the commit of the jobs to the start of each
-    wal_bytes_per_job: float | None  # None: the server does not tell
+    wal_bytes_per_job: float | None  # None: the server does not report it
     worker_cpu_us_per_job: float | None  # None: not Linux
-    server_cpu_us_per_job: float | None  # None: the server runs elsewhere, or does not tell
+    server_cpu_us_per_job: float | None  # None: the server runs elsewhere, or does not report it
     reaped_leases: int
 
 

@@ -384,7 +384,7 @@ def _why_away(wrapper: BaseDatabaseWrapper) -> str:
     except OperationalError as error:
         return one_line(error)
     except Error:
-        return ""  # it answers; the checks say what is wrong with it
+        return ""  # it answers; the checks report its problems
     return ""
 
 

@@ -33,7 +33,7 @@ class WorkerNumbers:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueStats:
-    line: QueueLine  # how it stands
+    line: QueueLine  # its state
     done: RecentWork  # in the time that is looked back at
     empty_in_seconds: float | None  # until nothing is queued, at this pace; None where nothing can be said
     tasks: Mapping[str, RecentWork]  # done by each task, longest total time first; empty where not asked for
@@ -44,7 +44,7 @@ class StatsSnapshot:
     """State of the queue at one moment."""
 
     at: dt.datetime  # by the database's clock
-    seconds: float  # so far back go the counts of what was done
+    seconds: float  # start of the counts of work
     workers: WorkerNumbers
     findings: Sequence[Finding]  # the worst first
     queues: Sequence[QueueStats]

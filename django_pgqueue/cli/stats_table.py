@@ -126,7 +126,7 @@ class TableRow:
 
 
 class TableColumn(NamedTuple):
-    group: str  # stands above the heads of neighbours that have the same
+    group: str  # shown above the heads of neighbours that have the same
     head: str
     piece: Callable[[TableRow], Piece]  # for a row
 
@@ -202,7 +202,7 @@ def empty_in(queue: QueueStats) -> Piece:
     return Piece("paused" if queue.line.is_paused else "stalled", Style.WARNING)
 
 
-COLUMNS = (  # the most telling first: a narrow terminal cuts the last ones off
+COLUMNS = (  # the most important first: a narrow terminal cuts the last ones off
     *(TableColumn("", name, of_queue(partial(number, name))) for name in ("queued", "running", "dead")),
     TableColumn("", "oldest", of_queue(oldest)),
     TableColumn("", "workers", of_queue(workers)),

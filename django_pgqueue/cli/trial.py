@@ -108,7 +108,7 @@ def trial_of(job_id: int, database: str, debugger: Debugger | None = None) -> Tr
             trial.result = shown_by_name(_kept(task, job, value))
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever it raises is what is to be seen
+        except BaseException as error:  # noqa: BLE001 - its exception is the result
             trial.seconds = time.perf_counter() - begun
             _tell(trial, task, error)
             if debugger:

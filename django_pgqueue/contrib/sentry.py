@@ -73,7 +73,7 @@ class ReportedRun:
         sentry_sdk.capture_event(event, hint=hint)
         self._reported = error
 
-    def ended(self, outcome: Outcome | None) -> None:  # noqa: ARG002 - what matters of it is told by then
+    def ended(self, outcome: Outcome | None) -> None:  # noqa: ARG002 - the message has it by then
         self._reported = None  # it holds this run's frames
         self._scopes.close()
 

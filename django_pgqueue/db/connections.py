@@ -32,8 +32,8 @@ Parameters = Mapping[str, Any]
 
 # Time limits; and plans by index only, in the order of the index. Statistics of a table that swings between empty and
 # full may say "a few rows", or none at all after a vacuum of the empty table, and a batch joined to them by hash, by
-# scan or over a copy of them then reads the whole backlog, or sorts it. No statistics can tell which plan is best, so
-# each statement is planned once. What is switched off and done all the same, as a sort of five rows, has an absurd
+# scan or over a copy of them then reads the whole backlog, or sorts it. No statistics can show which plan is best, so
+# each statement is planned once. A step that is off and done all the same, as a sort of five rows, has an absurd
 # price, for which servers before 18 would compile the plan first, and that takes a second. All of it SET LOCAL:
 # nothing is left behind on a connection that a pooler hands to another client.
 SET_LOCAL = (
@@ -204,7 +204,7 @@ class QueueConnection:
         self._wrapper = own_wrapper(alias, purpose)
         self._new_connection = self._wrapper.get_new_connection
         self._wrapper.get_new_connection = self._impatient
-        self.is_pooled = False  # whether a pooler stands between; known once it is open
+        self.is_pooled = False  # whether a pooler is in between; known once it is open
         self.is_preparing: bool | None = None  # whether statements run often are prepared; None: not known yet
         self.may_be_committed = False  # whether a transaction may be since that was set, though an error was raised
         self.clock_offset = 0.0  # the server's clock, in seconds since 1970, less the monotonic one of this machine
@@ -306,7 +306,7 @@ class QueueConnection:
         self._patience = 2.0 * conf.statement_timeout_seconds if patience_seconds is None else patience_seconds
         connection = self._wrapper.connection
         if connection is None or connection.closed or only_reads(connection):
-            self.close()  # one that only reads would show a queue that stands still: nothing there changes any more
+            self.close()  # one that only reads would show a frozen queue: nothing there changes any more
             self._wrapper.connect()
             connection = self._wrapper.connection
             self._learn(connection)

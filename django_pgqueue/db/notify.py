@@ -17,7 +17,7 @@ from django_pgqueue.db.queries import statement
 logger = logging.getLogger("django_pgqueue")
 
 # One channel for all queues. A payload is the name of a queue that has work, or one of these. A queue may have any
-# name: one that begins with the mark stands behind QUEUE.
+# name: one that begins with the mark comes after QUEUE.
 CHANNEL: Final = "pgqueue_jobs"
 KILLS: Final = ""  # no queue: look for kill requests
 MARK: Final = "?"
@@ -27,7 +27,7 @@ ADMIT: Final = "?+"  # then a concurrency key: a job waits to be admitted; alone
 OPERATE: Final = "?!"  # a bulk action was begun
 ECHO: Final = "?~"  # then something random: does a notification arrive?
 
-# Another channel, for those who wait for the end of jobs: they are not to wake for each enqueue, nor workers for each
+# Another channel, for waiters for the end of jobs: they must not wake for each enqueue, nor workers for each
 # end. A payload is the id of a job that has ended.
 ENDS: Final = "pgqueue_done"
 

@@ -47,7 +47,7 @@ def one_transaction(connection: Any, *, begins: bool) -> Iterator[None]:
             _check_commit(connection, error, is_sent=is_sent)
             raise
     if failed is not None:
-        raise failed  # outside of the pipeline, which would log what it meets at its end, after an error in it
+        raise failed  # outside of the pipeline, which would log a second error at its end, after an error in it
 
 
 def _check_commit(connection: Any, error: Exception, *, is_sent: bool) -> None:

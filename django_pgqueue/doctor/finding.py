@@ -35,7 +35,7 @@ class Finding:
 
     name: str  # what kind of thing; stays the same from release to release
     level: Level
-    what: str  # what was found, with its values, as a sentence
+    what: str  # the problem, with its values, as a sentence
     remedy: str  # what to do, as a sentence
     facts: Mapping[str, Any] = field(default_factory=dict)  # the values, for programs
 

@@ -92,7 +92,7 @@ def admit(database: QueueConnection, keys: Iterable[str]) -> Admitted:
 
 class SweepResult(NamedTuple):
     keys: list[str]  # a job waits that may be admitted
-    last: str  # where to go on; "": that was the end, begin anew
+    last: str  # where to go on; "": that was the end, start again
 
 
 def sweep(database: Database, *, after: str = "", limit: int = 1000) -> SweepResult:
@@ -153,7 +153,7 @@ class ConcurrencySweeper:
         self._inbox: deque[Collection[str]] = deque()
         self._admissions = AdmissionRequests()
         self._last = ""  # the key that was looked at last; "": go on with the first
-        self._laps = 1  # to be made without a pause; what is under way counts
+        self._laps = 1  # to be made without a pause; a lap under way counts
 
     def request(self, keys: Collection[str]) -> None:
         """Take note that jobs of these keys may be admitted; from any thread. After "", for any, ``sweep`` is due."""
@@ -187,6 +187,6 @@ class ConcurrencySweeper:
             with self._database.transaction():
                 admission = self._admissions.send(self._database)
         except Error:
-            self._admissions.clear()  # whatever it was, the next lap begins anew
+            self._admissions.clear()  # the next lap starts again
             raise
         return self._admissions.record(admission) if admission else frozenset()

@@ -17,7 +17,7 @@ MOST_LATE = 10  # maximum number of keys that catch up in one statement
 TOLERATED = dt.timedelta(microseconds=100)  # lag of a key, in turns of a microsecond, behind the twentieth job
 SLOW_SECONDS = 0.02  # of the search for the heads of queues, from which on they are noted for sessions that enqueue
 
-LATE_SECONDS = 0.1  # while a key stands behind: the jobs that were brought forward may be done soon
+LATE_SECONDS = 0.1  # while a key is behind: the jobs that were brought forward may be done soon
 TURNS_SECONDS = 1.0  # while there are fair keys
 NONE_SECONDS = 5.0
 
@@ -34,7 +34,7 @@ class FairKeyHead(NamedTuple):
     rank: int  # the priority, negated
     run_at: dt.datetime  # of its first job
     first: dt.datetime | None  # of the first job of the queue at this priority
-    far: dt.datetime | None  # of its twentieth: a few may stand anywhere, as those of a worker that died
+    far: dt.datetime | None  # of its twentieth: a few may be anywhere, as those of a worker that died
 
     @property
     def lag(self) -> dt.timedelta:
@@ -43,7 +43,7 @@ class FairKeyHead(NamedTuple):
 
 class FairnessResult(NamedTuple):
     keys: int  # looked at
-    late: int  # keys that stood behind
+    late: int  # keys that were behind
     next: Place  # where the next pass begins
 
 

@@ -22,7 +22,7 @@ from django_pgqueue.models import DeadJob, Job, SucceededJob, Worker
 from django_pgqueue.states import MAX_LOST, NEVER, DeathReason, EntryKind, Status, UniqueUntil
 from django_pgqueue.stored_values import aware
 
-# Columns that are told in other words, or tell people nothing.
+# Columns that are shown in other words, or mean nothing to people.
 UNTOLD = {"lease_token", "worker_id", "has_waiters", "errors", "cause", "reason", "kill_requested_at"}
 
 
@@ -258,7 +258,7 @@ def _succeeded(one: SucceededJob) -> Iterator[Sentence]:
 
 # All that is known of a job
 #
-# What is sensitive in its arguments is left out of all of it.
+# Sensitive arguments are left out of all of it.
 
 Story = dict[str, Any]
 

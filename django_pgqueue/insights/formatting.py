@@ -147,7 +147,7 @@ class Sentence:
 
     words: str  # one sentence or more, with the names of parts in braces
     parts: Mapping[str, Part] = field(default_factory=dict)
-    remedy: str = ""  # what can be done about it by the command, in words that end before that
+    remedy: str = ""  # the remedy by the command, in words that end before that
     command: str = ""
 
     @property

@@ -24,10 +24,10 @@ LONGEST_SECONDS = 10 * 365 * 24 * 3600.0  # of a run: more is an error in the da
 class Entry:
     """One entry, with any stored values."""
 
-    kind: EntryKind | None  # what it tells of; None where this code has not written it
+    kind: EntryKind | None  # its subject; None where this code has not written it
     sentence: Sentence  # the class of the exception, or what happened
     message: str
-    attempt: int | None  # which one it tells of, or after how many it was written
+    attempt: int | None  # number of the attempt, or of those before it
     at: dt.datetime | None  # when it was written, by the database's clock
     begun_at: dt.datetime | None  # when the attempt was claimed; older entries do not know
     run_seconds: float | None  # how long the function ran; unknown where the worker died
@@ -144,7 +144,7 @@ def _part(name: str, value: Any) -> Part:
 
 # Timeline
 
-SHORTEST = 0.001  # seconds; shorter waits are not told of
+SHORTEST = 0.001  # seconds; shorter waits are not shown
 BOUNDS = (1, 10, 60, 600, 3600)  # seconds; between these, one step is drawn longer than another
 
 
@@ -188,7 +188,7 @@ class _Telling:
         self.since: dt.datetime | None = self.enqueued_at  # the end of the last thing; from then on the job waits
         self.is_backing_off = self.is_snoozing = False
         self.snoozes: int = getattr(one, "snoozes", 0)
-        self.number = 0  # of the last attempt that was told of
+        self.number = 0  # of the last attempt shown
         self.ended_at: dt.datetime | None = None  # when it died without another attempt
 
     def steps(self) -> Iterator[Step]:

@@ -32,7 +32,7 @@ class StatsCounts(NamedTuple):
     """Sums over some time; the columns of ``throughput.sql``."""
 
     succeeded: int = 0  # attempts
-    failed: int = 0  # attempts, whatever became of the job
+    failed: int = 0  # attempts, for good or not
     retried: int = 0  # of these: the job runs again
     died: int = 0  # jobs that went to the dead jobs
     lost: int = 0  # attempts whose worker died

@@ -46,7 +46,7 @@ def receipt(database: Database, outcomes: Collection[Outcome], answers: Sequence
     recorded = {outcome.job.id: outcome.is_awaited for outcome in outcomes if outcome.fate is Fate.RECORDED}
     known = {*(row[0] for row in written), *recorded}
     missing = [outcome for outcome in outcomes if outcome.job.id not in known]
-    locked = standing(database, missing) if missing else frozenset()
+    locked = still_leased(database, missing) if missing else frozenset()
     awaited += [job_id for job_id, is_awaited in recorded.items() if is_awaited]
     return Receipt(locked, frozenset(outcome.job.id for outcome in missing) - locked, frozenset(awaited))
 
@@ -81,7 +81,7 @@ def finish_alone(database: Database, outcome: Outcome, *, patience_seconds: floa
     deadline = time.monotonic() + patience_seconds
     [(name, parameters)] = STORES[outcome.fate]([outcome])
     while not (rows := database.rows(statement(name), parameters)):
-        if not standing(database, [outcome]) or time.monotonic() > deadline:
+        if not still_leased(database, [outcome]) or time.monotonic() > deadline:
             return False
         time.sleep(0.02)
     outcome.is_awaited = rows[0][1]
@@ -157,7 +157,7 @@ def _retry(outcomes: Sequence[Outcome]) -> Iterator[Named]:
         | {
             "delays": number_array([outcome.delay_seconds for outcome in outcomes]),
             "errors": [json.dumps(_entry(outcome)) for outcome in outcomes],
-            "is_told": False,  # the slots have told of it
+            "is_told": False,  # the slots have sent the signal
         },
     )
 
@@ -195,7 +195,7 @@ STORES = {
 }
 
 
-def standing(database: Database, outcomes: Sequence[Outcome]) -> frozenset[int]:
+def still_leased(database: Database, outcomes: Sequence[Outcome]) -> frozenset[int]:
     """Return the ids of the jobs among these whose leases are still valid."""
     parameters = fence([outcome.job for outcome in outcomes])
     return frozenset(job_id for (job_id,) in database.rows(statement("still_leased"), parameters))

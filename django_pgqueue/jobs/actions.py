@@ -54,7 +54,7 @@ class SkippedJob(NamedTuple):
 # The table of actions
 
 Ids = Sequence[int]
-Params = Mapping[str, Any]  # values of what an action needs besides the jobs, by name
+Params = Mapping[str, Any]  # values of the parameter of an action, by name
 
 LIVE = tuple(status.value for status in Status if status is not Status.RESERVED)
 NOT_RUNNING = tuple(status for status in LIVE if status != Status.RUNNING)

@@ -52,11 +52,11 @@ class CurrentJob:
     again: Options | None = None
     """When the next job like it is to run, if the task has asked for one."""
 
-    # For those who interrupt it, monotonic.
+    # For the threads that interrupt it, monotonic.
     stop_at: float = math.inf  # when to do so next
     interrupted_at: float = 0.0  # when they first did
 
-    # For those who write down what it tells.
+    # For the consumer, which writes its reports.
     log: CapturedLog | None = None  # lines that were captured
     has_told: bool = False  # anything at all
     written_at: float = -math.inf  # the last time, monotonic

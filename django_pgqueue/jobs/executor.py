@@ -196,7 +196,7 @@ async def _arun(
         outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, result, run_adapter))
         if current.again is not None:
             _repeat(outcome, current)
-    except BaseException as error:  # noqa: BLE001 - the boundary: whatever it raises is the job's outcome
+    except BaseException as error:  # noqa: BLE001 - the boundary: any exception is an outcome of the job
         outcome = failure(task, job, error, current)
         outcome.run_seconds = time.perf_counter() - begun
         await _take_cancels()
@@ -236,7 +236,7 @@ def _run(
     try:
         call = _call_atomic if task.atomic else _call
         outcome = call(task, job, current, interrupts, run_adapter)
-    except BaseException as error:  # noqa: BLE001 - the boundary: whatever it raises is the job's outcome
+    except BaseException as error:  # noqa: BLE001 - the boundary: any exception is an outcome of the job
         interrupts.leave()
         outcome = failure(task, job, error, current)
         outcome.run_seconds = time.perf_counter() - begun
@@ -342,7 +342,7 @@ def _call_atomic(
             if current.has_told:
                 write_alone(CallerConnection(), current)
             if not ack.finish_alone(CallerConnection(), outcome):
-                raise LeaseLost(  # noqa: TRY301 - handled like whatever else rolls it back
+                raise LeaseLost(  # noqa: TRY301 - handled like all else that rolls it back
                     f"Job {job.id} ({job.task}) cannot be completed: its lease is gone, or its row is being held. "
                     "Its transaction is rolled back."
                 )

@@ -30,7 +30,7 @@ logger = logging.getLogger("django_pgqueue.jobs")
 
 LONGEST_ERROR_BYTES = 8 * 1024
 OWN_MODULES = "django_pgqueue.jobs."
-LONGEST_TEXT = 16 * LONGEST_ERROR_BYTES  # of an exception, that is looked through for what is sensitive
+LONGEST_TEXT = 16 * LONGEST_ERROR_BYTES  # of an exception, that is searched for sensitive values
 
 UNKNOWN_DELAY_SECONDS = 30.0
 KILLED = "It was asked to stop."

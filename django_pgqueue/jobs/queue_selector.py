@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Self
 
 ANY = "*"  # any characters, also none; there is no other wildcard
-EXCEPT = "-"  # begins what is not to be served
+EXCEPT = "-"  # begins a name or pattern that must not be served
 
 
 class QueueSelector:

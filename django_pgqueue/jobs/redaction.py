@@ -68,7 +68,7 @@ def positional(task: TaskDefinition) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Scrubber:
-    spellings: tuple[str, ...] = field(repr=False)  # how they may stand there, the longest first
+    spellings: tuple[str, ...] = field(repr=False)  # their spellings, the longest first
 
     def __call__(self, text: str) -> str:
         for spelling in self.spellings:
@@ -118,7 +118,7 @@ def scrubber_of(task: AnyTask, job: ClaimedJob) -> Scrub:
         return str
     try:
         return scrubber(task, json.loads(job.args), json.loads(job.kwargs))
-    except Exception:  # noqa: BLE001 - the end of a run must be written down, whatever its arguments are
+    except Exception:  # noqa: BLE001 - the end of a run must be written down with any arguments
         return lambda _text: REDACTED
 
 
@@ -145,7 +145,7 @@ def in_errors(calls: Iterable[tuple[AnyTask, Any, Any]]) -> Iterator[None]:
         try:
             for task, args, kwargs in calls:
                 text = scrubber(task, args, kwargs)(text)
-        except Exception:  # noqa: BLE001 - whatever is odd about them, they are no valid arguments
+        except Exception:  # noqa: BLE001 - they are no valid arguments
             text = "Cannot be stored as JSON: the arguments are nested too deeply, or cannot be written as text."
         error.args = (text,)
         raise

@@ -112,9 +112,9 @@ def _refused(rows: list[Any]) -> RetryWithResult:
     return RetryWithResult(None, RetryRefused.CHANGING if holder is None else RetryRefused.KEY_HELD, holder)
 
 
-# Arguments to be edited by people who may not see what is sensitive in them
+# Arguments that are edited by people who may not see sensitive values in them
 #
-# In place of each sensitive value stands a numbered placeholder. Wherever it is left, the value is put back; but only
+# A numbered placeholder replaces each sensitive value. Wherever it is left, the value is put back; but only
 # where that is hidden again, for otherwise it would have been read by moving it.
 
 

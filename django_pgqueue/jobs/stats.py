@@ -158,7 +158,7 @@ class ProcessCounters:
         self._histograms = histograms.cast("d")
         self._rows: dict[Kind, memoryview[float]] = {}
         self._is_ours = True
-        self._lock = threading.Lock()  # of rows that are new, and of what was enqueued
+        self._lock = threading.Lock()  # of new rows, and of enqueued jobs
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self._memory

@@ -46,7 +46,7 @@ class Conflict(NamedTuple):
 
     unique_key: str
     job_id: int
-    statement: str | None  # to run on the job; None: nothing about it is to be changed
+    statement: str | None  # to run on the job; None: it needs no change
 
 
 class Settled(NamedTuple):
@@ -62,7 +62,7 @@ class Settled(NamedTuple):
 @dataclass(slots=True)
 class InsertResult:
     ids: list[int]  # in the order of the calls; of a conflicting job, where the call met one
-    created: list[bool]  # likewise: whether the job is a new one
+    created: list[bool]  # in the same order: whether the job is a new one
     ready: set[str] = field(default_factory=set)  # the queues on which something may run now
     limited: set[str] = field(default_factory=set)  # concurrency keys by which a job may have to be admitted
     instants: dict[int, Sequence[Any]] = field(default_factory=dict)  # of new jobs, by id: when enqueued, and when due

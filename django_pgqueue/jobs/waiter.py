@@ -98,7 +98,7 @@ class WaiterLoop:
         self._bell = bell
         self._jobs: dict[int, WaitedJob] = {}
         self._due: list[tuple[float, int]] = []  # a heap of when to look at which; what says otherwise by now is void
-        self._ended: set[int] = set()  # announced, or missed by a look: their state is to be read
+        self._ended: set[int] = set()  # announced, or missed by a look: their state must be read
         self._failures = 0
         self._retry_at = 0.0  # not before, monotonic
         self._left_at = math.inf  # since when no caller waits, monotonic
@@ -287,7 +287,9 @@ def waiter_for(alias: str, job_id: int) -> Waiter:
         waiter.set_exception(unknown(job_id))
         return waiter
     with _lock:
-        if not _hubs:  # runs before what was registered earlier, as the end of a server that this process has started
+        if (
+            not _hubs
+        ):  # runs before hooks that were registered earlier, as the end of a server that this process has started
             atexit.unregister(_stop_at_exit)
             atexit.register(_stop_at_exit)
         if alias not in _hubs:
@@ -352,7 +354,7 @@ class WaiterHub:
             loop, name = WaiterLoop(self._alias, bell), f"pgqueue-waiting-{self._alias}"
             thread = threading.Thread(target=self._serve, args=(loop,), name=name, daemon=True)
             thread.start()
-        except BaseException:  # the next one tries anew
+        except BaseException:  # the next one tries again
             bell.close()
             button.close()
             raise

@@ -50,7 +50,7 @@ class DueBulkAction(NamedTuple):
     by: str
     filter: str  # JSON
     params: str  # JSON
-    outcome: str  # JSON: how many, by what was done
+    outcome: str  # JSON: numbers of jobs, by change
     skipped: str  # JSON: how many, by the reason
     is_stopped: bool
 

@@ -48,7 +48,7 @@ def oldest_runnable(database: Database, served: QueueSelector) -> float:
 
     Paused and limited queues are left out: they hold jobs back on purpose, and no worker is unready because of that.
     """
-    # most = 0: what is due and not promoted, which counts for people, does not make a worker unready.
+    # most = 0: a due job that is not promoted counts for people, but makes no worker unready.
     rows = database.rows(statement("oldest_runnable"), {"most": 0})
     waited = [seconds for queue, seconds, holds_back in rows if not holds_back and served.place(queue) is not None]
     return max(waited, default=0.0)

@@ -38,7 +38,7 @@ class Prunable(NamedTuple):
 
     timed: bool  # succeeded jobs with a time of their own, which is over
     dead: bool  # jobs that have been dead for too long
-    default: bool  # rows in the default partition, of whatever age
+    default: bool  # rows in the default partition, of any age
     stats: bool  # counts that are too old
     bulk_actions: bool = False  # that ended long ago
 

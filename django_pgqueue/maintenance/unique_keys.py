@@ -25,7 +25,7 @@ KEYS_SECONDS = 1.0
 class ReacquireResult(NamedTuple):
     taken: int  # jobs that have their key again
     superseded: Kinds  # jobs that died, because newer ones have theirs
-    locked: int  # keys that were waited for in vain
+    locked: int  # keys that did not become free
     last: int  # the id of the last job looked at; 0: that was the last there is
 
 
@@ -100,5 +100,5 @@ class UniqueKeyKeeper:
             self._stats.count_ends(EndCounts(died=retaken.superseded))
             logger.info("Superseded: %d jobs came back, and newer ones have their unique keys", len(retaken.superseded))
         self._retaken_to = retaken.last
-        has_more = retaken.last > 0 and not retaken.locked  # what is locked had better have some time
+        has_more = retaken.last > 0 and not retaken.locked  # a locked row should have some time
         return 0.0 if has_more else None

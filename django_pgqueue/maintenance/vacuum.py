@@ -80,7 +80,7 @@ class VacuumHistory:
     horizon: str | None = None  # the oldest snapshot under which the last one ran
     poor: int = 0  # number in a row that have left most of the dead rows
     not_before: float = -math.inf  # monotonic
-    told: str | None = None  # what was last complained of
+    told: str | None = None  # the last complaint
 
 
 def vacuum(database: QueueConnection, past: VacuumHistory, *, threshold: int) -> VacuumResult | None:

@@ -35,14 +35,14 @@ def run_soon(alias: str, ids: Collection[int]) -> None:
 
 
 def _run(alias: str, ids: Collection[int]) -> None:
-    raises = conf.immediate_errors == "raise"  # what has failed is logged in any case
+    raises = conf.immediate_errors == "raise"  # failures are logged in any case
     Work(alias, Selection(QueueSelector(), ids=set(ids)), raises=raises).run_due()
 
 
 def _after_commit(connection: BaseDatabaseWrapper, ids: Collection[int]) -> None:
     blocks = connection.atomic_blocks
     if all(map(is_of_test, blocks)):
-        if blocks or connection.get_autocommit():  # else no hook tells when it commits, and the jobs stay in the queue
+        if blocks or connection.get_autocommit():  # else no hook runs at its commit, and the jobs stay in the queue
             _run(connection.alias, ids)
     elif is_of_test(blocks[0]):
         _at_end_of_block(connection).ids.extend(ids)
@@ -81,5 +81,7 @@ class _EndOfBlock:
     def _run(self) -> None:
         try:
             _run(self._connection.alias, self.ids)
-        except DatabaseError as error:  # the end of the block would take it for its own, and roll back what is released
+        except (
+            DatabaseError
+        ) as error:  # the end of the block would take it for its own, and roll back a released savepoint
             raise JobFailed(f"A job has failed: {type(error).__name__}: {error}") from error

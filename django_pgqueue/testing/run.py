@@ -170,7 +170,7 @@ OF_JOBS = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError, JobInte
 """Exceptions of a job. Others go up: Ctrl-C, or what a test framework ends the test with."""
 
 
-class EndlessJobs(PgQueueError):  # noqa: N818 - the name says what is wrong
+class EndlessJobs(PgQueueError):  # noqa: N818 - the name says it all
     """The number of runs reached the bound from which on they are taken for a chain without an end."""
 
 
@@ -240,7 +240,7 @@ class _ThreadInterrupts(ThreadInterrupts):
 
 
 class _LaneInterrupts(LaneInterrupts):
-    raised: BaseException | None = None  # likewise
+    raised: BaseException | None = None  # what leave() has raised
 
     def leave(self) -> None:
         super().leave()
@@ -409,7 +409,7 @@ class Work:
         current = CurrentJob(job, lambda current: write_alone(self.database, current))
         performance = self._perform(job, current)
         if current.has_told and performance.outcome.fate is not Fate.RECORDED:
-            write_alone(self.database, current)  # what it told last, although its savepoint may be gone
+            write_alone(self.database, current)  # its last report, although its savepoint may be gone
         outcome, error = self._write(performance.outcome), performance.error
         report_all([outcome], stale=())
         announce_deaths(deaths([outcome], stale=()))

@@ -58,7 +58,7 @@ def tidy(slot_caches: Iterable[BaseCache] = ()) -> None:
     if _opened.connections:
         _for_each_open(_tidy_connection)
     for cache in slot_caches:
-        with contextlib.suppress(Exception):  # whatever a cache server does, the job is done
+        with contextlib.suppress(Exception):  # the job is done, also if a cache server fails
             cache.close()
 
 

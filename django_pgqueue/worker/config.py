@@ -20,7 +20,7 @@ class WorkerConfig:
     drain: bool = False  # end when nothing is left to do
     shutdown_timeout_seconds: float = 25.0  # for which running jobs may go on after SIGTERM
     listen: bool = True  # without LISTEN, or behind a pooler, workers poll
-    name: str = ""  # shown beside host and pid
+    name: str = ""  # shown with host and pid
     verbosity: int = 1  # Django's; what the children log
     health_port: int | None = None  # where to answer probes over HTTP; None: nowhere
     health_host: str = "127.0.0.1"

@@ -69,7 +69,7 @@ class Consumer:
         self.outbox = slots.outbox
         self.database = QueueConnection(conf.database, f"consumer {worker_id}")
         self._shared = shared
-        self._meter = meter  # sums up what is done, for metrics; None: there are none
+        self._meter = meter  # counters for metrics; None: there are none
         self._in_flight = InFlight(shared)
         self._limits = LimitsCache()
         self._cursors = QueueCursors(queues, self._limits)
@@ -80,7 +80,7 @@ class Consumer:
         self._backoff = DatabaseBackoff(shared)
         self._stats = StatsBuffer(self.database, meter)
         self._receivers = UserThread("signals")
-        self._registered: set[str] = set()  # queues that have their rows, as far as this process can tell
+        self._registered: set[str] = set()  # queues that have their rows, as far as this process knows
         self._is_told_to_stop = False
         self._stopping = False
 
@@ -228,7 +228,7 @@ class Consumer:
         Their outcomes have to wait too: the lock may be gone before the next statement, and the news with the row.
         """
         missed = sent.missed() if sent else frozenset()
-        return ack.standing(self.database, [one for one in outcomes if one.job.id in missed]) if missed else missed
+        return ack.still_leased(self.database, [one for one in outcomes if one.job.id in missed]) if missed else missed
 
     def _without_doubt(self, outcomes: Collection[Outcome], receipt: Receipt) -> Receipt:
         """Take those off the stale outcomes that an earlier cycle has written though it has failed."""

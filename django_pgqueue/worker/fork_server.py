@@ -43,7 +43,7 @@ PART_BYTES = 2**14  # of an order, in one message
 ORDER_FDS = 64  # more than an order has
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
-LOST = 255  # exit code of a process whose own was not told: the server has ended before it
+LOST = 255  # exit code of a process whose own is not known: the server has ended before it
 
 
 @contextlib.contextmanager
@@ -102,7 +102,7 @@ class ForkServer:
     """The command's end of a server, which ends when this is closed, or the command is gone."""
 
     def __init__(self) -> None:
-        self._alive_read, self._alive = os.pipe()  # the end of this end tells all processes that the command is gone
+        self._alive_read, self._alive = os.pipe()  # all processes see by the close of this end that the command is gone
         self._orders, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._is_lost = False
         util._flush_std_streams()  # type: ignore[attr-defined]  # noqa: SLF001 - else each process prints it once more
@@ -219,7 +219,7 @@ def serve(orders: socket.socket, alive: int) -> NoReturn:
     """Be the server until the orders end."""
     try:
         Server(orders, alive).run()
-    finally:  # whatever happens, nothing goes on here as if this were the command
+    finally:  # in no case does anything go on here as if this were the command
         os._exit(0)
 
 
@@ -227,7 +227,7 @@ class Server:
     def __init__(self, orders: socket.socket, alive: int) -> None:
         self._orders = orders
         self._alive = alive
-        self._running: dict[int, int] = {}  # by pid: where to tell the exit code
+        self._running: dict[int, int] = {}  # by pid: where to send the exit code
         self._ended, self._note = os.pipe()  # readable when a process has ended
 
     def run(self) -> None:
@@ -294,7 +294,7 @@ class Server:
             known, status = os.waitpid(pid, os.WNOHANG)
             if known:
                 told = self._running.pop(pid)
-                with contextlib.suppress(BrokenPipeError):  # SIGPIPE is ignored, as ever in Python
+                with contextlib.suppress(BrokenPipeError):  # SIGPIPE is ignored, as always in Python
                     os.write(told, NUMBER.pack(os.waitstatus_to_exitcode(status)))
                 os.close(told)
 
@@ -312,7 +312,7 @@ def become(order: bytes, fds: Sequence[int], alive: int) -> NoReturn:
         code = process._bootstrap(parent_sentinel=alive)  # noqa: SLF001 - what each start method calls
     finally:
         try:
-            atexit._run_exitfuncs()  # noqa: SLF001 - likewise, in multiprocessing.popen_fork
+            atexit._run_exitfuncs()  # noqa: SLF001 - as in multiprocessing.popen_fork
             sys.stdout.flush()
             sys.stderr.flush()
         finally:

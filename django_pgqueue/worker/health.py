@@ -60,7 +60,7 @@ class ProcessFacts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthFacts:
     is_stopping: bool
-    unwatched_seconds: float  # since the main thread has looked after its processes
+    unwatched_seconds: float  # since the main thread has checked its processes
     unbeaten_seconds: float  # since the last heartbeat that went through
     lease_seconds: float
     planned: int  # processes
@@ -236,7 +236,7 @@ class Probes:
             "/ready": lambda _: self._answer(lambda verdict: verdict.unready),
         }
 
-    def tell(self, verdict: HealthStatus, is_at_work: bool) -> None:  # noqa: FBT001 - the two halves of what is told
+    def tell(self, verdict: HealthStatus, is_at_work: bool) -> None:  # noqa: FBT001 - the two halves of a report
         """Take note of a verdict and pass it on; systemd first, as a disk that is full need not be its end."""
         self._verdict, self._told_at = verdict, time.monotonic()
         if self._systemd:

@@ -95,7 +95,7 @@ class Heartbeat:
         self._session = session
         self._pool = pool
         self._told_to_stop = told_to_stop
-        self._stuck: set[int] = set()  # worker ids of processes that stood still at the last beat
+        self._stuck: set[int] = set()  # worker ids of processes that were stuck at the last beat
         self._strangers: dict[int, int] = {}  # run ids of rows that their process did not know -> its cycles then
 
     def pass_once(self) -> float:

@@ -54,7 +54,7 @@ class InFlight:
     """Kept by the consumer; not safe for two threads at once."""
 
     def __init__(self, shared: SharedState) -> None:
-        self.unwritten: dict[int, Outcome] = {}  # that are to be written, by cell
+        self.unwritten: dict[int, Outcome] = {}  # to write, by cell
         self._shared = shared
         self._free = list(range(CAPACITY))
         self._blocked: dict[int, Outcome] = {}  # by cell

@@ -53,7 +53,7 @@ class LimitsCache:
         """Ask for the limits along with other statements, if the cache is old; ``heed`` must get the answer."""
         if time.monotonic() < min(self.due_at(), self.look_at):
             return None
-        self._is_told = False  # before the answer: what is told from here on may not be in it
+        self._is_told = False  # before the answer: changes from here on may not be in it
         return send_limits(database)
 
     def heed(self, answer: PendingLimits) -> set[str]:

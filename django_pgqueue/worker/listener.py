@@ -158,7 +158,7 @@ def _why_useless(connection: Any, other: QueueConnection, *, is_direct: bool) ->
     while (left := deadline - time.monotonic()) > 0:
         if any(notify.payload == payload for notify in connection.notifies(timeout=left, stop_after=1)):
             return None
-    if is_direct:  # a server tells what it has before it answers, however long this process or that one stood still
+    if is_direct:  # a server sends pending notifications before its answer, even after a process was frozen
         connection.execute("SELECT 1")
     return None if any(notify.payload == payload for notify in connection.notifies(timeout=0)) else NO_NOTIFICATIONS
 

@@ -49,7 +49,7 @@ UNSETTLED_SECONDS = 0.1
 SOON_SECONDS = 1.0
 """Timeout of those looks; from then on they are as far apart as this."""
 
-FINISH_SECONDS = 5.0  # timeout of the settling of what is left when the command ends
+FINISH_SECONDS = 5.0  # timeout of the settling of jobs when the command ends
 
 CHORES_SECONDS = 3600.0
 LONGEST_RETRY_SECONDS = 60.0
@@ -188,7 +188,7 @@ class MaintenanceRunner:
             if self._settle(process) and not deregister(self.database, [process.worker_id]):
                 self._pool.ended.remove(process)
                 process.close()
-            # else a row is locked, as by a heartbeat that does not know yet that the process has ended
+            # else a row is locked, perhaps by a heartbeat that does not know yet that the process has ended
         if not self._pool.ended:
             return None
         is_soon = any(process.ended_seconds < SOON_SECONDS for process in list(self._pool.ended))
@@ -328,7 +328,7 @@ class TableMaintenance:
             if not self._stopping:
                 logger.warning("VACUUM of pgqueue_jobs was broken off: %s", error)
         except OperationalError as error:
-            if not is_too_slow(error) or not self._stopping:  # stop() may hit a statement beside the VACUUM
+            if not is_too_slow(error) or not self._stopping:  # stop() may hit another statement than the VACUUM
                 raise
         finally:
             self._vacuuming = None

@@ -87,7 +87,7 @@ def on_enqueued(note: Callable[[str, str, int], None]) -> None:
         told, connection = partial(note, queue, task, len(ids)), connections[database]
         if connection.in_atomic_block:
             connection.on_commit(told, robust=True)
-        else:  # committed, or autocommit is off and no hook tells of a commit; to ask which would connect
+        else:  # committed, or autocommit is off and no hook runs at a commit; to ask which would connect
             told()
 
     job_enqueued.connect(tell, weak=False)

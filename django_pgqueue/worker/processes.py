@@ -37,7 +37,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 LOCK_MILLISECONDS = 20  # timeout of the wait for a locked row of pgqueue_workers
 SETTLED_SECONDS = 10.0  # minimum life of a process that counts as having started well
 JITTER = 0.1  # on max_jobs, so that processes started together are not recycled together
-MOMENT_SECONDS = 1.0  # in which a process that is told to leave gives back what it has only fetched
+MOMENT_SECONDS = 1.0  # in which a process with the order to leave gives back jobs that it has only fetched
 
 STUCK_SECONDS = 300.0
 """Maximum time without progress: all time limits of a pass together are shorter."""
@@ -102,9 +102,9 @@ class WorkerProcess:
         self._pressed: dict[int, float] = {}  # run ids of jobs that are to stop -> since when, monotonic
         self._given_up_at: float | None = None
         self._ended_at: float | None = None
-        self.pid = 0  # kept for those who speak of it when it is gone
+        self.pid = 0  # kept for log lines when it is gone
         self.shared = SharedState()
-        self.meter = meter  # where it sums up what it does, for metrics; None: there are none
+        self.meter = meter  # its counters for metrics; None: there are none
         self._orders_read, self._orders = multiprocessing.Pipe(duplex=False)
         self._process = make(
             target=child.main,
@@ -274,7 +274,7 @@ class ProcessPool:
         self.living: list[WorkerProcess] = []
         self._parting: list[WorkerProcess] = []  # on their way from the living to those that have ended
         self.ended: list[WorkerProcess] = []  # their jobs are not settled yet
-        self.changed_read, self._changed = os.pipe()  # tells the main thread that there is news
+        self.changed_read, self._changed = os.pipe()  # wakes the main thread
         self._supervisor_id = supervisor_id
         self._counters = counters  # of metrics; None: there are none
         self._vacancies = [Vacancy()] * plan.processes
@@ -289,7 +289,7 @@ class ProcessPool:
 
     def _spawn(self, database: Database, vacancy: Vacancy) -> None:
         worker_id = self._write_down(database)
-        assert worker_id is not None  # noqa: S101 - only those who ask for an id may get none
+        assert worker_id is not None  # noqa: S101 - only callers that ask for an id may get none
         with contextlib.ExitStack() as undo:  # nothing is left behind of a process that is not let in
             undo.callback(leases.deregister, database, [worker_id])
             undo.callback(self._put_off, vacancy)  # does nothing once the pool is closed
@@ -505,6 +505,6 @@ def resident_bytes(pid: int) -> int:
     """Return the resident memory of a process; 0 if it is gone, or the system has no ``/proc``."""
     try:
         _, resident, *_ = Path(f"/proc/{pid}/statm").read_text().split()
-    except (OSError, ValueError):  # whatever it is, no heartbeat is to fail for it
+    except (OSError, ValueError):  # no heartbeat must fail for it
         return 0
     return int(resident) * PAGE_BYTES

@@ -21,7 +21,7 @@ from django_pgqueue.worker.shared_state import SharedState
 PAUSE_SECONDS = 1.0
 """Minimum interval between two writes for one job; the first is made at once."""
 
-AT_ONCE = 500  # maximum number of runs that go on to write at once, besides those that end
+AT_ONCE = 500  # maximum number of runs that go on to write at once, in addition to those that end
 
 
 @dataclass(frozen=True)

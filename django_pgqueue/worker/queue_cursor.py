@@ -97,7 +97,7 @@ class QueueCursors:
         self._cursors: dict[str, QueueCursor] = {}
         self._setbacks: dict[str, QueueBackoff] = {}
         self._asked: tuple[str, bool] | None = None  # the last claim: its queue, "" for a look, and whether a full scan
-        self._suspected: str | None = None  # likewise the queue with whose claim the connection ended the last time
+        self._suspected: str | None = None  # queue with whose claim the connection ended the last time
         self._look_at = 0.0  # when to look at all queues again, monotonic
         self._failed_looks = 0  # in a row, sent apart
         self._retry_look_at = 0.0  # no look before, monotonic

@@ -164,7 +164,7 @@ class Slots:
                 continue
             try:
                 outcome = run(task, job, current, interrupts)
-            except BaseException as error:  # noqa: BLE001 - a slot must outlive whatever a job brings
+            except BaseException as error:  # noqa: BLE001 - a slot must survive all exceptions of a job
                 interrupts.leave()
                 outcome = failure(task, job, error, current)
             if interrupts.was_hit:
@@ -212,7 +212,7 @@ class Lanes:
         self._lanes: list[Lane] = []
         self._free: list[Lane] = []
         self._opening = 0  # lanes that are about to take a job each
-        self._is_called = False  # the loop has been told that there is something pending, and has not looked yet
+        self._is_called = False  # the loop has been called for pending jobs, and has not looked yet
 
     def accept(self, work: Work) -> None:
         loop = self._loop or self._start()
@@ -272,7 +272,7 @@ class Lanes:
             if current := self._slots.begin(cell, job, lane.interrupts):
                 try:
                     outcome = await arun(task, job, current, lane.interrupts)
-                except BaseException as error:  # noqa: BLE001 - a lane must outlive whatever a job brings
+                except BaseException as error:  # noqa: BLE001 - a lane must survive all exceptions of a job
                     outcome = failure(task, job, error, current)
                 if not await lane.is_tidy():
                     await lane.call(tidy)

@@ -233,7 +233,7 @@ class Supervisor:
         ready = wait([*sentinels, news], timeout=0.2 if is_impatient else 1.0)
         if news in ready:
             os.read(news, 1024)
-            self._heartbeat_loop.wake()  # a new child's pid is to be written down
+            self._heartbeat_loop.wake()  # a new child's pid must be written down
         for process in list(self.pool.living):
             if process.has_ended(is_ending=process.sentinel in ready):
                 if process.is_unguarded:

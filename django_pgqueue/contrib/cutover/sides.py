@@ -99,7 +99,7 @@ def _with_keyword(signature: inspect.Signature) -> inspect.Signature:
 
 # Notes in the row of a call
 #
-# Where it has arrived, and what came of it. A note that fails is logged and harms nothing.
+# Where it has arrived, and its results. A note that fails is logged and harms nothing.
 
 
 def note_arrival(side: str, mark: CallTag) -> None:

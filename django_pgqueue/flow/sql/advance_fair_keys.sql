@@ -1,4 +1,4 @@
--- Let keys catch up that stand behind others without having had more turns: the first 100 jobs of each are moved
+-- Let keys catch up that are behind others without having had more turns: the first 100 jobs of each are moved
 -- forward, as far as the first of them. Called by fairness._catch_up() with what fair_key_heads.sql has found. Takes a
 -- bounded slice and steps over locked rows. Found by pgqueue_jobs_fair (whose IN is repeated). Returns the ids it
 -- moved.

@@ -1,4 +1,4 @@
--- Where the keys stand that take turns: for each key, in each queue and at each priority, the run_at of its first job,
+-- Heads of the keys that take turns: for each key, in each queue and at each priority, the run_at of its first job,
 -- and that of the queue's first job and of its 20th (NULL if it has fewer). Called by fairness.advance_fair_keys(),
 -- which goes round all keys in bounded slices: those after the given one. Locks nothing. Walks along pgqueue_jobs_fair
 -- from one key to the next, and reads 20 entries of pgqueue_jobs_claim for each queue and priority.

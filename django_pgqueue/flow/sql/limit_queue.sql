@@ -1,5 +1,5 @@
 -- Set, change or remove the limits of a queue. Called by queue_limits.write_limits(). Makes the queue's row if there is
--- none; waits while another session changes it. What is not to change stays. A new rate begins with a full bucket;
+-- none; waits while another session changes it. Limits that are not set stay. A new rate begins with a full bucket;
 -- where there was one, the tokens that have come together by then stay, as many as fit. Limits of the code, which have
 -- no "by", do not take the place of those set by staff, unless they are to. Returns whether staff had set any before.
 WITH before AS MATERIALIZED (

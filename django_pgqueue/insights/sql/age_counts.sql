@@ -1,7 +1,7 @@
 -- How many jobs there are that go by age one by one, and how many of them are due. Called by insights.retention. Counts
 -- up to 10,001 of each. Locks nothing. Returns for dead jobs: all, due, and when the first one died; for succeeded jobs
 -- with a time of their own: all, due; and those of the default partition that are due, for which partitions are read
--- that are to be dropped: a role that may read the parent may not read the partition itself.
+-- that will be dropped: a role that may read the parent may not read the partition itself.
 SELECT
     (SELECT count(*) FROM (SELECT FROM pgqueue_dead_jobs LIMIT 10001) AS dead),
     (

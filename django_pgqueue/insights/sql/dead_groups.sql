@@ -1,7 +1,7 @@
 -- What jobs have died of, the latest first, with the numbers of each: the cause, its latest job, first and last death,
 -- how many (10,001: more), the hours they died in, how many in each, and whether causes may be missing. Called by
 -- insights.dead_groups. Hops along pgqueue_dead_jobs_cause, and takes those of the latest deaths in any case; locks
--- nothing. A range of one cause is ordered by it too, as by an equal sign it would not be: no other index has that
+-- nothing. A range of one cause is ordered by it too, which with an equal sign it would not be: no other index has that
 -- order.
 WITH RECURSIVE hops (cause) AS (
     (SELECT job.cause FROM pgqueue_dead_jobs AS job ORDER BY job.cause LIMIT 1)

@@ -1,4 +1,4 @@
--- Who is in the way of partitions that are to be made or dropped: sessions that have used pgqueue_succeeded_jobs in a
+-- Blockers of partitions that must be made or dropped: sessions that have used pgqueue_succeeded_jobs in a
 -- transaction that is still open, and older than a second. Called by insights.retention. Locks nothing. Returns pid,
 -- name of the application, and for how many seconds; null where this role may not know.
 SELECT DISTINCT

@@ -1,6 +1,6 @@
 -- How many jobs of each status some queues have, and how many dead ones. Called by insights.overview. No backlog makes
--- it take long: for each queue it reads pgqueue_jobs_claim and pgqueue_dead_jobs_queue up to the limit; what has no
--- index by queue is read up to ``most`` rows over all queues, the scheduled ones in the order in which they are due.
+-- it take long: for each queue it reads pgqueue_jobs_claim and pgqueue_dead_jobs_queue up to the limit; statuses
+-- without an index by queue are read up to ``most`` rows over all queues, scheduled ones in the order of their times.
 -- Locks nothing. Returns the name; queued, scheduled, limited, running and dead; and whether of the scheduled, the
 -- limited and the running ones there were more than were looked at, so that the number may be too low.
 WITH seen AS MATERIALIZED (

@@ -1,4 +1,4 @@
--- Add what was counted to the counts of each minute, queue and task. Called by stats.add_counts(), with a limit to how
+-- Add counts to those of each minute, queue and task. Called by stats.add_counts(), with a limit to how
 -- long it may wait: another session that adds to the same rows is through in a moment. The rows come in the order of
 -- their keys, so two sessions cannot deadlock. Leans on pgqueue_stats_minute. Buckets are added one by one; one that is
 -- missing at the end of an array is zero. Returns for each row the server's clock.

@@ -1,7 +1,7 @@
 -- Take the next jobs of one queue that come after a given one. Called by claim.send() in the consumer, between full
 -- scans. The same as claim.sql but for the row comparison, which is the lower bound of the index range: an index keeps
--- an entry for each claimed row until no snapshot can see it any more, and a full scan walks over all of them. What is
--- inserted below the bound waits for the next full scan.
+-- an entry for each claimed row until no snapshot can see it any more, and a full scan walks over all of them. Jobs
+-- inserted below the bound wait for the next full scan.
 UPDATE pgqueue_jobs
 SET status = 'running',
     attempts = LEAST(attempts + 1, 32767),

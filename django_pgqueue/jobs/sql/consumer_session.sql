@@ -1,5 +1,5 @@
 -- Whether the server still works for the consumer of a process that has ended: a statement that was under way goes on,
--- and what it claims is committed. Called by leases.has_session(). Reads memory, locks nothing. A session by way of a
+-- and its claims are committed. Called by leases.has_session(). Reads memory, locks nothing. A session by way of a
 -- pooler outlives its client, under its name, and does nothing then. Returns one boolean.
 SELECT EXISTS (
     SELECT

@@ -1,5 +1,5 @@
 -- Insert jobs of several tasks, or with several sets of options, of which some have keys or expire. Called by
--- unique.insert() in the caller's transaction. Waits, locks and returns like enqueue_keyed.sql, whatever the task: the
+-- unique.insert() in the caller's transaction. Waits, locks and returns like enqueue_keyed.sql, for all tasks: the
 -- rows come in order of the unique key. Each call names its options by their number. Those that share a queue and
 -- priority take their turns together.
 WITH options AS MATERIALIZED (

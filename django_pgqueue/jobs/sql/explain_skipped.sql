@@ -1,4 +1,4 @@
--- Say where jobs stand that an action has skipped. Called by actions.Action.why_skipped(). Locks nothing; found by
+-- Return the state of jobs that an action has skipped. Called by actions.Action.why_skipped(). Locks nothing; found by
 -- primary key, and holders of a unique key by pgqueue_jobs_unique. Returns for each id the status if it is live, and
 -- why retry_dead.sql would leave it: the first reason there is, "gone" if it is not dead. Actions on dead jobs that
 -- retry none of them need to know only whether it is gone.

@@ -1,7 +1,7 @@
 -- Find one job, whichever table it is in. Called by lookup.find(). Locks nothing; reads by primary keys, of the
 -- succeeded in all partitions. The parts are read in this order, and no further than the first row: a live job is one
--- look-up, and of one that has succeeded and holds its unique key, what is kept of it goes before its reserved row.
--- Returns the columns of lookup.JobState; what has not happened yet is NULL.
+-- look-up, and of one that has succeeded and holds its unique key, the kept row goes before its reserved one.
+-- Returns the columns of lookup.JobState; times that have not come yet are NULL.
 SELECT
     job.id, job.status, job.queue, job.task, job.backend, job.priority, job.run_at, job.enqueued_at,
     NULLIF(job.first_started_at, 'epoch') AS started_at, NULLIF(job.started_at, 'epoch') AS last_attempted_at,

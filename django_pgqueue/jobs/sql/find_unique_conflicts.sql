@@ -1,7 +1,7 @@
 -- Find the jobs that hold unique keys, and what to do about each. Called by unique._Insertion.resolve_conflict() in a
 -- statement of its own: the snapshot of the insert is older than the conflicting job. Locks nothing; leans on
 -- pgqueue_jobs_unique. Returns key, id, and the name of the statement to run on the job: null if it runs, is a reserved
--- row, or nothing about it is to be changed.
+-- row, or needs no change.
 SELECT
     call.unique_key,
     job.id,

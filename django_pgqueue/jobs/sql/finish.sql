@@ -1,7 +1,7 @@
 -- Remove jobs that succeeded and are not kept. Called by ack.send() and, alone, in an atomic task's own transaction.
 -- Never waits: locked rows are left for the next flush. Each row is looked up by primary key, fenced by its lease
 -- token, and deleted where it lies; LATERAL with a LIMIT is a plan that no statistics can turn into a scan of the
--- table. An id missing from the answer was locked, or lost its lease: ack asks which. Returns besides whether a caller
+-- table. An id missing from the answer was locked, or lost its lease: ack asks which. Also returns whether a caller
 -- waits.
 DELETE FROM pgqueue_jobs
 WHERE ctid = ANY (ARRAY(

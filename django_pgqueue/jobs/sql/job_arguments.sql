@@ -1,4 +1,4 @@
--- The arguments of jobs of one table, to see whether what was found may be seen. Called by search.page_of().
+-- The arguments of jobs of one table, to check whether a match may be seen. Called by search.page_of().
 -- Reads primary keys; the other tables are not touched. Locks nothing. Returns id, task, args and kwargs as text.
 SELECT job.id, job.task, job.args::text, job.kwargs::text
 FROM pgqueue_jobs AS job

@@ -1,5 +1,5 @@
 -- Which outcomes were written by a transaction whose commit was not answered, of those that find no row with their
--- lease token any more. Called by ack.recorded(), in the rare case. Reads what is left of each job by primary key, as
+-- lease token any more. Called by ack.recorded(), in the rare case. Reads the rest of each job by primary key, as
 -- finish.sql does; locks nothing. A success that is not kept leaves nothing behind, and neither does that of another
 -- worker: it counts as written unless the job is there, or dead. Returns ids.
 SELECT said.id

@@ -1,6 +1,6 @@
 -- Turn jobs that succeeded, are not kept, and hold their unique key for a while into reserved rows: nothing is left of
 -- them but the key, until run_at. Called like finish.sql, and finds its rows in the same way; never waits. expires_at
--- goes too, since what has succeeded cannot expire. Returns the ids, and whether a caller waits.
+-- goes too, since a succeeded job cannot expire. Returns the ids, and whether a caller waits.
 WITH done AS MATERIALIZED (
     SELECT job.place
     FROM unnest(%(ids)s::bigint[], %(lease_tokens)s::bigint[]) AS ack (id, lease_token)

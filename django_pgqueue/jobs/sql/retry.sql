@@ -1,7 +1,7 @@
 -- Send failed jobs back to be due again after a delay, with one entry more in their history (the first and the last ten
 -- are kept). Called by ack.send(). Never waits: locked rows are left for the next flush. Found like those of
 -- finish.sql. The slot of a concurrency key is given back, unless the job is to keep its place. Returns ids, false
--- where others return whether a caller waits for the end, concurrency keys, and arguments where signals are to tell of
+-- where others return whether a caller waits for the end, concurrency keys, and arguments for the signals of
 -- them.
 WITH failed AS MATERIALIZED (
     SELECT job.place, ack.delay_seconds, ack.error::jsonb AS error

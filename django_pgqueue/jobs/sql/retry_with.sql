@@ -1,7 +1,7 @@
--- Enqueue a new job like a dead one, with other arguments, and write into both histories what came of what. Called by
+-- Enqueue a new job like a dead one, with other arguments, and write the link into both histories. Called by
 -- retry_with() for staff. A locked row is left out; it waits only for an insert of the same unique key that is not
 -- committed, as enqueueing does. Found by primary key. Inserts nothing where the dead job's history has the same form
--- already, or a live job the unique key. The note goes before the last entry, what it died of. Returns the new one.
+-- already, or a live job the unique key. The note goes before the last entry, that of its death. Returns the new one.
 WITH target AS MATERIALIZED (
     SELECT dead.*
     FROM pgqueue_dead_jobs AS dead

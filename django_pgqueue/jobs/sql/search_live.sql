@@ -1,5 +1,5 @@
 -- Choose live jobs by a filter, where NULL means any, in the order of their ids. Called by search.pages(). Locks
--- nothing. Reads 10,000 rows along the primary key at most, whatever the filter. Returns where to go on (NULL: that was
+-- nothing. Reads 10,000 rows along the primary key at most, for any filter. Returns where to go on (NULL: that was
 -- all), the id to end with, how many rows it looked at, and up to 1,000 ids.
 WITH until AS MATERIALIZED (
     SELECT COALESCE(%(until_id)s::bigint, max(newest.id)) AS id

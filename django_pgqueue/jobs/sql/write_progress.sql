@@ -1,4 +1,4 @@
--- Write into running jobs how far they have come, and their metadata, where they have told of it: NULL leaves it as it
+-- Write into running jobs how far they have come, and their metadata, where they have reported it: NULL leaves it as it
 -- is. Called by context.send_updates() for the consumer, with the outcomes of the same cycle behind it, and by
 -- context.write_alone() in an atomic task's own transaction. Never waits: locked rows are left for the next time.
 -- Found like those of finish.sql. Returns the ids written.

@@ -1,9 +1,9 @@
 -- For how many seconds the job of each queue has waited that could have run for longest, and whether the queue holds
--- jobs back on purpose, paused or limited; no row for a queue where none waits. Called by pending_work.oldest_runnable() for probes of a worker's health, and by
--- insights.overview. Walks along pgqueue_jobs_claim from one priority of a queue to the next, and reads the first entry
--- of each. The run_at of a fair job is its turn, which may be before it was enqueued. What is due but still scheduled
--- counts for people, as it is not promoted while no worker is there: the first ``most`` of it along pgqueue_jobs_due.
--- Locks nothing.
+-- jobs back on purpose, paused or limited; no row for a queue where none waits. Called by
+-- pending_work.oldest_runnable() for probes of a worker's health, and by insights.overview. Walks along
+-- pgqueue_jobs_claim from one priority of a queue to the next, and reads the first entry of each. The run_at of a fair
+-- job is its turn, which may be before it was enqueued. Jobs that are due but still scheduled count for people, as they
+-- are not promoted while no worker is there: the first ``most`` along pgqueue_jobs_due. Locks nothing.
 WITH RECURSIVE heads (queue, rank, run_at, since) AS (
     (
         SELECT

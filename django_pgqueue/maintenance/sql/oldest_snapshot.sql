@@ -1,6 +1,6 @@
 -- The oldest snapshot or transaction that keeps VACUUM from removing rows of this database, and whose it is; no row
 -- where there is none. Called by vacuum.oldest_snapshot(). Reads memory, no table, and needs no right but to see since
--- when others are at it. Standbys are sessions without a database. A VACUUM keeps no rows, whatever pg_stat_activity
+-- when others are at it. Standbys are sessions without a database. A VACUUM keeps no rows, even if pg_stat_activity
 -- says of its snapshot. Returns the columns of vacuum.SnapshotHolder.
 WITH sessions AS (
     SELECT

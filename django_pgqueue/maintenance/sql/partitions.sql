@@ -1,5 +1,5 @@
 -- The partitions of succeeded_jobs with their bounds, the default one first. Called by partitions.plan(). Reads the
--- catalogue and opens no partition, so it waits for no lock. Bounds are told in the session's time zone, and read in
+-- catalogue and opens no partition, so it waits for no lock. Bounds are given in the session's time zone, and read in
 -- it. Returns the columns of partitions.Partition.
 SELECT
     space.nspname::text,

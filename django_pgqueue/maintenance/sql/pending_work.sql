@@ -1,6 +1,6 @@
 -- The pending work of all passes, in one round trip: most of the time none. Called by pending_work.pending_work()
 -- before each pass of maintenance. Reads an entry or a few of each partial index, whose predicates are repeated; locks
--- nothing. Scheduled jobs and reserved rows share an index: of what is due a hundred entries are searched for reserved
+-- nothing. Scheduled jobs and reserved rows share an index: a hundred due entries are searched for reserved
 -- rows; scheduled jobs are searched no further than two seconds ahead.
 SELECT
     (

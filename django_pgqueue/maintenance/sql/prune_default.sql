@@ -1,6 +1,6 @@
--- Remove what is older than the retention from one stretch of the default partition. Called by pruner.prune_default(),
+-- Remove rows older than the retention from one stretch of the default partition. Called by pruner.prune_default(),
 -- from stretch to stretch. No index knows the age, and none is worth its upkeep for a table that is almost always
--- empty: so 64 pages are read by their numbers, whatever is in them. Steps over locked rows. Returns how many it
+-- empty: so 64 pages are read by their numbers, full or not. Steps over locked rows. Returns how many it
 -- removed, and how many pages there are.
 WITH gone AS (
     DELETE FROM pgqueue_succeeded_jobs_default

@@ -1,5 +1,5 @@
--- Remove succeeded jobs that were to be kept for a time of their own, which is over. Called by pruner.delete_slice().
--- Takes a bounded slice along pgqueue_succeeded_prune, in which no others stand, and steps over locked rows; then
+-- Remove succeeded jobs with a keeping time of their own, which is over. Called by pruner.delete_slice().
+-- Takes a bounded slice along pgqueue_succeeded_prune, which has no others, and steps over locked rows; then
 -- finds them by the primary keys of the partitions of their days. As a condition, not as a join: that might read whole
 -- partitions, and look for each of their rows in the slice. Returns their ids.
 WITH due AS MATERIALIZED (

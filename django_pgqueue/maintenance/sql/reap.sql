@@ -1,6 +1,6 @@
 -- Send jobs back whose worker died while running them: queued at once, the attempt counted where it had begun, "worker
 -- lost" in the history. The slot of a concurrency key is kept. Called by reaper.settle(). Never waits: locked rows are
--- left for the next pass. Found like those of finish.sql. Returns ids, and arguments where signals are to tell of them.
+-- left for the next pass. Found like those of finish.sql. Returns ids, and arguments if signals are sent for them.
 WITH lost AS MATERIALIZED (
     SELECT job.place, ack.error::jsonb AS error, ack.begun
     FROM unnest(

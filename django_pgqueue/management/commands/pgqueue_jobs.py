@@ -164,7 +164,7 @@ def listed(options: Mapping[str, Any]) -> tuple[list[Row], int | None]:
     ids: list[int] = []
     for page in pages(source, chosen, after_id=options["after"], database=database):
         ids += page.ids
-        if len(ids) > limit:  # one more tells that there are more
+        if len(ids) > limit:  # one more shows that there are more
             break
     after = ids[limit - 1] if len(ids) > limit else None
     return rows_of(source, ids[:limit], database), after

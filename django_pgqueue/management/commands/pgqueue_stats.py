@@ -74,7 +74,7 @@ class Command(BaseCommand):
         except (Error, TookTooLong) as error:
             raise CommandError(str(error).strip()) from error
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # unflushed output goes nowhere
 
     def _show(self, glance: StatsSnapshot, *, alias: str, options: dict[str, Any]) -> None:
         is_watching = options["watch"] is not None
@@ -85,7 +85,7 @@ class Command(BaseCommand):
             every = f"every {options['watch']:g} s, the last {options['minutes']} min; Ctrl-C ends it"
             title = [Piece(f"pgqueue_stats of {plain(alias)}, {every}", Style.QUIET)]
             wide, high = shutil.get_terminal_size()
-            lines = cut_to([title, *view(glance)], wide=wide, high=high - 1)  # the cursor stands on the last line
+            lines = cut_to([title, *view(glance)], wide=wide, high=high - 1)  # the cursor is on the last line
             text = CLEAR + self._painted(lines, options)
         else:
             text = self._painted(view(glance), options)

@@ -1,5 +1,5 @@
 -- Enqueue from SQL, as enqueue() does in Python; return the id of the job, or of the one that has its unique key.
--- Called from any language: docs/how-to/enqueue-from-sql.md. The database's clock tells queued from scheduled.
+-- Called from any language: docs/how-to/enqueue-from-sql.md. The database's clock decides between queued and scheduled.
 --
 -- A job that is over, because its time is over, it has expired or was killed, gives up the key. One that gives the key
 -- up at its start is kept from starting before the caller's transaction has ended. Another session may have changed the

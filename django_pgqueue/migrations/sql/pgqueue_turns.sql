@@ -34,7 +34,7 @@ BEGIN
         ORDER BY (-job.priority), job.run_at, job.id
         LIMIT 1
     ));
-    -- One turn after the last job of the key, unless that stands before the head; then one turn after the other. Those who
+    -- One turn after the last job of the key, unless that is before the head; then one turn after the other. Callers that
     -- enqueue for one key at the same time do not see each other and give the same turns. Where the last jobs of the key
     -- share turns, all begin at random, the further apart the more jobs share one.
     RETURN QUERY

@@ -1,4 +1,4 @@
--- Half-empty pages let a claim put the new version of a row beside the old one: no whole row in the WAL. Vacuum comes
+-- Half-empty pages let a claim put the new version of a row next to the old one: no whole row in the WAL. Vacuum comes
 -- after a fixed number of dead rows, unthrottled, and leaves the file's length alone (no exclusive lock). Statistics of
 -- a table that swings between empty and full mislead the planner, so they are taken rarely.
 ALTER TABLE pgqueue_jobs SET (

@@ -1,5 +1,5 @@
--- What became of jobs: the status of those that live, the reason of the dead, "succeeded"; one that is not to be found
--- has left nothing. Called by manage.last_jobs(). Locks nothing; reads by primary keys. Returns the ids with
+-- Return the outcomes of jobs: the status of live ones, the reason of dead ones, "succeeded"; a job that is missing has
+-- left nothing. Called by manage.last_jobs(). Locks nothing; reads by primary keys. Returns the ids with
 -- status, attempts and reason.
 SELECT job.id, job.status, job.attempts, '' AS reason
 FROM pgqueue_jobs AS job
