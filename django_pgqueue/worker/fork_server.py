@@ -140,7 +140,7 @@ class ForkServer:
     def _has_ended(self, flags: int = 0) -> bool:
         try:
             return os.waitpid(self._pid, flags)[0] == self._pid
-        except ChildProcessError:  # the system has been told to forget children that end, or other code waited for it
+        except ChildProcessError:  # the system forgets children that end, or other code waited for it
             return True
 
 
@@ -234,7 +234,7 @@ class Server:
         name_process("pgqueue-fork")
         gc.freeze()  # a collection would write to memory that is shared, and so copy it
         for one in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # noqa: SLF001
-            one.atexit = False  # what is to be removed when the command ends, as a temporary folder
+            one.atexit = False  # folders and files to remove when the command ends
         for number in STOPS:
             signal.signal(number, signal.SIG_IGN)  # a signal to the whole group is the command's business
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
