@@ -123,7 +123,7 @@ except KeyboardInterrupt:
 
 
 def test_server_may_be_waited_for_by_other_code(say):
-    """Or by the system: whoever starts a command may have told it to forget children that end."""
+    """Or by the system: the parent of a command may have set it to ignore children that end."""
     assert say("""
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 with process_maker(may_fork=True) as make_process:
