@@ -126,7 +126,7 @@ class Consumer:
     def _due_at(self) -> float:
         """Return when there will be a reason for a round trip other than outcomes, monotonic."""
         due = min(self._admissions.wait_until(), self._limits.due_at(), self._updates.wait_until())
-        if self._can_claim():
+        if self._demand():
             due = min(due, self._claim_at())
         if self._prefetch.is_waiting():
             due = min(due, self._limits.look_at)
@@ -240,7 +240,7 @@ class Consumer:
 
     def _claim_apart(self) -> None:
         begun = time.monotonic()
-        if not self._can_claim() or begun < self._claim_at():
+        if not self._demand() or begun < self._claim_at():
             return
         self._prefetch.hand_over()  # a queue that was set back may keep the consumer long
         self._cursors.forget_asked()
@@ -305,15 +305,16 @@ class Consumer:
     def _claim_at(self) -> float:
         return max(self._cursors.wait_until(), self._backoff.claim_at)
 
-    def _can_claim(self) -> bool:
-        return not self._stopping and self._shared.is_lease_valid() and self._prefetch.demand() > 0
+    def _demand(self) -> int:
+        """Return the number of jobs to claim; 0 where none may be claimed."""
+        return self._prefetch.demand() if not self._stopping and self._shared.is_lease_valid() else 0
 
     def _claim(self, *, apart: bool = False) -> Claim | None:
-        if not self._can_claim() or time.monotonic() < self._backoff.claim_at:
+        if not (limit := self._demand()) or time.monotonic() < self._backoff.claim_at:
             return None
         return self._cursors.send(
             self.database,
-            limit=self._prefetch.demand(),
+            limit=limit,
             most_limited=self._prefetch.limited_demand(),
             worker_id=self.worker_id,
             apart=apart,

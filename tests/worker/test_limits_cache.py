@@ -100,7 +100,7 @@ def test_paused_queue_needs_no_full_scan_and_not_asked_when_it_is_announced(cons
     consumer.wake(["default"])
     consumer._collect(0.0)
     consumer._stats.add()
-    assert consumer._can_claim()
+    assert consumer._demand()
     assert consumer._patience() > 0.5
 
 
