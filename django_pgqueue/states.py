@@ -17,7 +17,7 @@ class Status(TextChoices):
 
     SCHEDULED = "scheduled", _("scheduled")  # due later: delayed, or backing off after a failed attempt
     QUEUED = "queued", _("queued")  # may be claimed now
-    LIMITED = "limited", _("limited")  # not admitted yet: a concurrency key or a limit of its queue is exhausted
+    LIMITED = "limited", _("limited")  # not admitted yet: all slots of its concurrency key are in use
     RUNNING = "running", _("running")  # claimed by a worker that holds its lease
     RESERVED = "reserved", _("reserved")  # succeeded; only its unique key still counts
 
