@@ -297,7 +297,6 @@ def announce(signal: Signal, sender: str | None = None, **named: Any) -> None:
 
 
 def announce_deaths(events: Iterable[JobEvent]) -> None:
-    """Send ``job_died`` for each of these."""
     for event in events:
         announce(job_died, event.task, event=event)
 

@@ -156,7 +156,6 @@ def state_of(bulk_action: BulkAction) -> tuple[str, Any]:
 
 
 def params_of(bulk_action: BulkAction) -> list[tuple[str, Any]]:
-    """Return the names and values of the action's parameters."""
     labels: dict[Any, str] = {param.name: str(param.label) for param in (QUEUE, PRIORITY)}
     params = bulk_action.params if isinstance(bulk_action.params, dict) else {}
     return [(labels.get(name) or name, value) for name, value in sorted(params.items())]

@@ -124,8 +124,6 @@ NEWEST = IndexOrder(("id",), ("-id",), is_descending=True)
 
 @dataclass(frozen=True)
 class Route:
-    """One way to read a list."""
-
     along: IndexOrder
     base: Q  # what the index of that order finds
     rest: Q | None = None  # the condition that it does not cover, and that is searched for in a window
@@ -133,8 +131,6 @@ class Route:
 
 
 class Window(NamedTuple):
-    """The part of a list that was read."""
-
     first: str  # key of the first row
     last: str  # of the last; empty: nothing is behind it
 

@@ -56,8 +56,6 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """The cost of making the backlog by ``enqueue_many``."""
-
     jobs_per_second: float
     wal_bytes_per_job: float | None
 

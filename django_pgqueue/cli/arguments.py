@@ -76,7 +76,6 @@ def duration(text: str) -> dt.timedelta:
 
 
 def seconds(text: str) -> float:
-    """Return a duration in seconds."""
     return duration(text).total_seconds()
 
 

@@ -48,7 +48,6 @@ STYLES = {Level.ERROR: Style.BAD, Level.WARNING: Style.WARNING}
 
 
 def painted(line: Line, *, has_colours: bool) -> str:
-    """Return a line as a terminal takes it."""
     if not has_colours:
         return "".join(piece.text for piece in line).rstrip()
     return "".join(f"\x1b[{style.value}m{text}\x1b[m" if style.value else text for text, style in line)
@@ -147,7 +146,6 @@ def of_queue(show: Callable[[QueueStats], Piece]) -> Callable[[TableRow], Piece]
 
 
 def number(name: str, queue: QueueStats) -> Piece:
-    """Show how many jobs of a status there are."""
     found = getattr(queue.line, name)
     return Piece(str(found), Style.PLAIN if found.value else Style.QUIET)
 

@@ -23,8 +23,6 @@ FUNCTIONS = {"pgqueue_enqueue": "0001_initial", "pgqueue_turns": "0001_initial"}
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A column, index or check of a table, or a function."""
-
     kind: str  # one of these words, as ``schema.sql`` has them
     name: str
     model: type[Model] | None = None

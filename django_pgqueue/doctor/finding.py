@@ -23,16 +23,12 @@ WIDEST = 200  # columns of names and problems: one may be as large as a job
 
 
 class Level(StrEnum):
-    """The severity of a finding."""
-
     ERROR = "error"  # jobs do not run, or will not soon
     WARNING = "warning"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that is wrong."""
-
     name: str  # what kind of thing; stays the same from release to release
     level: Level
     what: str  # the problem, with its values, as a sentence

@@ -113,7 +113,6 @@ class AdmissionRequests:
         self._due.update(dict.fromkeys(keys, 0))
 
     def clear(self) -> None:
-        """Leave all to the sweep."""
         self._due.clear()
         self._missed.clear()
 

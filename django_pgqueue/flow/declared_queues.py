@@ -32,8 +32,6 @@ OPTIONS = ("max_running", "rate", "burst", "start_within")
 
 
 class DeclaredQueue(NamedTuple):
-    """A queue of the settings."""
-
     limits: Limits
     start_within: float | None = None  # seconds
 

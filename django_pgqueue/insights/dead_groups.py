@@ -44,13 +44,10 @@ class DeadGroup(NamedTuple):
 
     @property
     def most(self) -> int:
-        """The number of jobs that died in the worst hour."""
         return max(hour.number for hour in self.hours)
 
 
 class DeadGroupPage(NamedTuple):
-    """A page of causes, the latest first."""
-
     causes: list[DeadGroup]
     is_more: bool  # earlier ones are behind the last
     is_partial: bool  # there are too many, some of the earlier ones are left out

@@ -143,8 +143,6 @@ Part = str | int | dt.datetime | Ref | list[Ref]
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One reason."""
-
     words: str  # one sentence or more, with the names of parts in braces
     parts: Mapping[str, Part] = field(default_factory=dict)
     remedy: str = ""  # the remedy by the command, in words that end before that

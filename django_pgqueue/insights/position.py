@@ -71,8 +71,6 @@ def _reached(queue: Queue, alias: str) -> Iterator[Sentence]:
 
 @dataclass(frozen=True)
 class WorkerSummary:
-    """The workers that are alive."""
-
     all: list[Worker]
     serving: list[Worker]  # a queue, and go on doing so
     leaving: list[Worker]  # served it, and have been asked to stop

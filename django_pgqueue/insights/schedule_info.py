@@ -105,7 +105,6 @@ def shown(value: dt.datetime, zone: ZoneInfo | None = None) -> str:
 
 
 def described(schedule: Schedule, last: LastJob | None) -> list[str]:
-    """Return the lines about one schedule, but its name."""
     lines = [
         f"{schedule.task}, {'cron' if schedule.cron else 'every'} {timing(schedule)}",
         f"next: {_next(schedule)}",

@@ -94,7 +94,6 @@ def _inner(value: Any) -> str:
 
 
 def described(task: TaskDefinition) -> list[str]:
-    """Return the lines about one task, the first its name."""
     told = as_json(task)
     options = _in_words(told["options"])
     backend = f", of the backend {task.backend} of TASKS" if task.backend else ""

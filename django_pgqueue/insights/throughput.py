@@ -156,7 +156,6 @@ class RecentWork(NamedTuple):
         return percentile(self.wait_buckets, share)
 
     def run_seconds(self, share: float) -> float | None:
-        """Return the same of how long they have run."""
         return percentile(self.run_buckets, share)
 
 

@@ -39,7 +39,6 @@ class WorkerState:
 
     @property
     def silent_seconds(self) -> float:
-        """Since its last heartbeat."""
         return max((self.at - self.row.heartbeat_at).total_seconds(), 0.0)
 
     @property

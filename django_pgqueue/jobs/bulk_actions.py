@@ -109,8 +109,6 @@ def filter_of(stored_filter: Any) -> Filter:
 
 @dataclass
 class BulkActionResult:
-    """Tally of the slices that are done."""
-
     done: Counter[JobChange] = field(default_factory=Counter)
     skipped: Counter[SkipReason] = field(default_factory=Counter)
     examples: dict[SkipReason, list[int]] = field(default_factory=dict)  # ids of each

@@ -54,8 +54,6 @@ def send_limited(database: QueueConnection, queue: str, *, limit: int, worker_id
 
 
 class Claim(NamedTuple):
-    """A claim on its way."""
-
     queue: str
     lease_token: int
     limit: int

@@ -47,7 +47,6 @@ class JobState:
 
     @property
     def succeeded(self) -> bool:
-        """Whether it has succeeded."""
         return self.status in (JobStatus.SUCCEEDED, JobStatus.RESERVED)
 
     @property

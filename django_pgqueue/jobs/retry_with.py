@@ -124,8 +124,6 @@ class Misplaced(ValueError):  # noqa: N818 - reads as what happened
 
 @dataclass(frozen=True)
 class Masked:
-    """Arguments without sensitive values."""
-
     args: Any
     kwargs: Any
     kept: Mapping[str, Any]  # the sensitive values by their placeholders

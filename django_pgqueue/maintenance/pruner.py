@@ -51,8 +51,6 @@ class PrunedRange(NamedTuple):
 
 
 class PrunedRows(NamedTuple):
-    """Rows of one kind that were removed."""
-
     removed: int = 0
     has_more: bool = False  # there may be
 
@@ -62,8 +60,6 @@ NOTHING = PrunedRows()
 
 @dataclass
 class PruneResult:
-    """Result of a pass, by the kinds of ``Prunable``."""
-
     timed: PrunedRows = NOTHING
     dead: PrunedRows = NOTHING
     default: PrunedRows = NOTHING

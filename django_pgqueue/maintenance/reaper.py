@@ -273,7 +273,6 @@ def _send_back(database: Database, lost: Sequence[Verdict]) -> dict[int, Argumen
 
 
 def _dead_letter(database: Database, verdicts: Sequence[Verdict]) -> DeadLetterResult:
-    """Move those that do not run again to ``dead_jobs``."""
     letters = [
         DeadLetter(lease.id, lease.lease_token, reason, entry)
         for lease, reason, entry, _ in verdicts

@@ -59,8 +59,6 @@ class SnapshotHolder(NamedTuple):
 
 
 class Privileges(NamedTuple):
-    """Rights of the role of a connection."""
-
     may_vacuum: bool
     may_partition: bool
     may_prune: bool  # dead jobs

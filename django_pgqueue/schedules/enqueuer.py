@@ -109,8 +109,6 @@ class Decision(NamedTuple):
 
 
 class InsertedJob(NamedTuple):
-    """The job of one tick."""
-
     task: TaskDefinition
     result: InsertResult
 
@@ -317,5 +315,4 @@ def _log(decision: Decision) -> None:
 
 
 def payloads_of(result: InsertResult) -> set[str]:
-    """Return the payloads of the wake-ups for an insert."""
     return {*map(queue_payload, result.ready), *(ADMIT + key for key in result.limited)}

@@ -84,7 +84,6 @@ def run_jobs(
 
 
 def _travel(work: Work, until: dt.datetime | dt.timedelta, mover: Mover | None, *, with_schedules: bool) -> None:
-    """Run the jobs that are due until then."""
     __tracebackhide__ = True
     clock = Clock(work.alias)
     now = clock.now()

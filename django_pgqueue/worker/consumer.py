@@ -43,8 +43,6 @@ RECEIVERS_SECONDS = 3.0
 
 
 class RoundTrip(NamedTuple):
-    """Result of one cycle."""
-
     receipt: Receipt
     claim: Claim | None  # None: there was none
     found: int | None  # number of jobs that it has brought

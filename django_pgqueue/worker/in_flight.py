@@ -140,7 +140,6 @@ class Isolation:
         return [held for held in fetched if not is_suspect(held[1])]
 
     def blocks_others(self) -> bool:
-        """Whether no other job is to start now."""
         return bool(self._waiting) or (self._running is not None and time.monotonic() < self.until)
 
     def waiting(self) -> int:

@@ -26,8 +26,6 @@ UNLIMITED = QueueLimits(is_paused=False, max_running=None, rate=None, period_sec
 
 
 class ExhaustedQueue(NamedTuple):
-    """A queue that let in less than was asked for."""
-
     until: float  # monotonic
     has_token: bool  # it is full, so that the end of a job may help
 

@@ -175,7 +175,6 @@ class Prefetch:
     # Giving back
 
     def withdraw(self) -> None:
-        """Give back all jobs that no slot has begun."""
         self._give_back(self._take_unbegun())
 
     def withdraw_paused(self, is_paused: Callable[[str], bool]) -> None:

@@ -26,8 +26,6 @@ AT_ONCE = 500  # maximum number of runs that go on to write at once, in addition
 
 @dataclass(frozen=True)
 class SentUpdates:
-    """News on their way."""
-
     runs: Sequence[CurrentJob]
     ended: Sequence[CurrentJob]  # those of the runs for which there is no later
     answer: PendingResult

@@ -63,8 +63,6 @@ class QueueBackoff:
 
 @dataclass(slots=True)
 class QueueCursor:
-    """State of one queue."""
-
     low_water: Place | None = None  # claims between full scans begin after it
     full_scan_at: float = 0.0  # not before, monotonic
     called_scan_at: float = 0.0  # nor before this, if there was a call

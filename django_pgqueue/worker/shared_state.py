@@ -67,7 +67,6 @@ class SharedState:
             self._held[cell] = 0
 
     def held(self) -> set[int]:
-        """Return the run ids of all jobs the child holds."""
         return set(self._held)
 
     def started(self) -> set[int]:

@@ -29,8 +29,6 @@ Run = tuple[ClaimedJob, CurrentJob, Interrupts]  # in a slot
 
 
 class Timeouts:
-    """Watches the runs of one child."""
-
     def __init__(self, running: dict[int, Run]) -> None:
         self._running = running  # by cell; kept by the slots
         self._looks_at = math.inf  # when the thread will look again, monotonic

@@ -221,7 +221,6 @@ def _times(spread: Spread) -> str:
 
 
 def duration(milliseconds: float) -> str:
-    """Write a duration with about three digits."""
     if milliseconds >= 1000:  # noqa: PLR2004
         return f"{milliseconds / 1000:.2f} s"
     digits = 2 - math.floor(math.log10(milliseconds)) if milliseconds > 0 else 0
