@@ -209,12 +209,15 @@ def _check_group(option: str, group: Any) -> None:
 
 
 class Keys(NamedTuple):
+    """The keys of one job."""
+
     unique: str | None = None
     concurrency: str | None = None
     fair: str | None = None
 
 
 def no_key(*_args: Any, **_kwargs: Any) -> str | None:
+    """Compute no key."""
     return None
 
 

@@ -60,6 +60,7 @@ def are_at_most(**longest: int) -> Q:
 
 
 def length_of(column: str) -> models.Func:
+    """Return the number of characters of a text."""
     return models.Func(models.F(column), function="char_length", output_field=models.IntegerField())
 
 

@@ -308,6 +308,8 @@ work_under_way: contextvars.ContextVar["Work | None"] = contextvars.ContextVar("
 
 
 class Work:
+    """Jobs that are being run, one at a time."""
+
     def __init__(self, alias: str, wanted: Selection, *, limit: int | None = None, raises: bool) -> None:
         self.alias = alias
         self.wanted = wanted
