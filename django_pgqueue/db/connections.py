@@ -207,10 +207,14 @@ class QueueConnection:
         self.is_pooled = False  # whether a pooler is in between; known once it is open
         self.is_preparing: bool | None = None  # whether statements run often are prepared; None: not known yet
         self.may_be_committed = False  # whether a transaction may be since that was set, though an error was raised
+        self.is_listening = False  # notifications come to this connection
+        self._is_set_up = False  # the settings of transactions hold for the whole session
         self.clock_offset = 0.0  # the server's clock, in seconds since 1970, less the monotonic one of this machine
         self._least_patience = patience_seconds
         self._patience = math.inf  # in force, in seconds
         self._inside = False
+        self._channel = ""
+        self._heard: Callable[[str | None], object] = lambda _: None
         self._must_begin = False  # the server's default isolation is another than the queue's
         self._knows_transaction_timeout = False
 
@@ -234,7 +238,8 @@ class QueueConnection:
                 connection = self._open(self._least_patience)
                 self._inside = True
                 with one_transaction(connection, begins=self._must_begin or commits):
-                    connection.execute(*self._set_local(lock_milliseconds))
+                    if not self._is_set_up or lock_milliseconds is not None:
+                        connection.execute(*self._set_local(lock_milliseconds))
                     yield
                     self.may_be_committed = True  # the commit is sent from here on
         except Error as error:
@@ -290,6 +295,32 @@ class QueueConnection:
             connection: psycopg.Connection[Row] = self._open(math.inf if may_take_long else self._least_patience)
             return connection
 
+    def listen(self, channel: str, heard: Callable[[str | None], object]) -> None:
+        """Listen to a channel from the next connect on, unless a pooler is in between, where nothing would arrive.
+
+        Such a session is this connection's own, so the settings of its transactions are made once for all of them.
+
+        Args:
+            heard: called with the payload of each notification, inside statements or ``take_notifications()``; with
+                None after each connect, when some may have been missed.
+        """
+        self._channel, self._heard = channel, heard
+
+    def take_notifications(self) -> None:
+        """Pass the notifications on that have come. Does not wait.
+
+        Raises:
+            django.db.Error: the connection is broken.
+        """
+        with self._wrapper.wrap_database_errors:
+            pgconn = self._wrapper.connection.pgconn
+            pgconn.consume_input()
+            while notification := pgconn.notifies():
+                pgconn.notify_handler(notification)
+
+    def fileno(self) -> int:
+        return self._wrapper.connection.fileno()  # type: ignore[no-any-return]
+
     def lend(self) -> None:
         """Have this thread use this connection where it would use Django's own of the alias, from here on.
 
@@ -301,6 +332,7 @@ class QueueConnection:
         with contextlib.suppress(DatabaseError, InterfaceError):
             self._wrapper.close()
         self._wrapper.connection = None
+        self.is_listening = self._is_set_up = False
 
     def _open(self, patience_seconds: float | None) -> Any:
         self._patience = 2.0 * conf.statement_timeout_seconds if patience_seconds is None else patience_seconds
@@ -338,6 +370,13 @@ class QueueConnection:
         self.is_preparing = not self.is_pooled or keeps_apart(connection) if wanted is None else wanted
         connection.prepare_threshold = 2 if self.is_preparing else None
         self._knows_transaction_timeout = connection.info.server_version >= POSTGRESQL_17
+        if self._channel and not self.is_pooled:
+            connection.add_notify_handler(lambda notification: self._heard(notification.payload))
+            connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+            text, limits = self._set_local(None)
+            connection.execute(text.replace("true", "false"), limits)
+            self.is_listening = self._is_set_up = True
+            self._heard(None)
 
     def _set_local(self, lock_milliseconds: int | None) -> tuple[str, tuple[str, ...]]:
         seconds = conf.statement_timeout_seconds

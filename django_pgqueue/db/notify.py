@@ -16,9 +16,12 @@ from django_pgqueue.db.queries import statement
 
 logger = logging.getLogger("django_pgqueue")
 
-# One channel for all queues. A payload is the name of a queue that has work, or one of these. A queue may have any
-# name: one that begins with the mark comes after QUEUE.
+# A channel for all queues, to which the processes that claim listen. A payload is the name of a queue that has work. A
+# queue may have any name: one that begins with the mark comes after QUEUE.
 CHANNEL: Final = "pgqueue_jobs"
+
+# The other payloads go to the supervisors of worker commands, by a channel of their own: no other process wakes then.
+CONTROL: Final = "pgqueue_control"
 KILLS: Final = ""  # no queue: look for kill requests
 MARK: Final = "?"
 QUEUE: Final = "?="  # then the queue's name
@@ -42,6 +45,11 @@ def queue_payload(name: str) -> str:
 def limits_payload(name: str) -> str:
     """Return the payload that says that a queue was paused, resumed or limited."""
     return LIMITS + name
+
+
+def channel_of(payload: str) -> str:
+    """Return the channel of a payload for workers."""
+    return CHANNEL if queues_in([payload]) else CONTROL
 
 
 def queues_in(payloads: Iterable[str]) -> set[str]:
@@ -141,7 +149,8 @@ def send_notification(database: Database, payloads: Collection[str], *, channel:
     Raises:
         django.db.Error: as the server refuses them; ``is_over_limit``: its queue is full, as a session does not read.
     """
-    parameters = {"channel": channel, "payloads": list(payloads)}
+    channels = [channel_of(payload) if channel == CHANNEL else channel for payload in payloads]
+    parameters = {"channels": channels, "payloads": list(payloads)}
     try:
         database.notify(statement("notify"), parameters)
     except Error as error:

@@ -4,7 +4,6 @@ import json
 import logging
 import multiprocessing
 import os
-import queue
 import signal
 import sys
 import threading
@@ -54,14 +53,16 @@ def main(
     from django_pgqueue.worker.consumer import Consumer  # noqa: PLC0415 - needs django.setup()
     from django_pgqueue.worker.log_capture import install  # noqa: PLC0415
     from django_pgqueue.worker.metrics import on_enqueued  # noqa: PLC0415
+    from django_pgqueue.worker.outbox import Outbox  # noqa: PLC0415
     from django_pgqueue.worker.slots import Slots  # noqa: PLC0415
 
     sys.setswitchinterval(SWITCH_SECONDS)
     watch_connections()
     install()
-    outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    slots = Slots(plan.concurrency, shared, outbox)
+    slots = Slots(plan.concurrency, shared, Outbox())
     consumer = Consumer(worker_id, plan.queues, slots, shared, meter, is_careful=is_careful)
+    if plan.listen:
+        consumer.listen()
     if meter:
         on_enqueued(meter.enqueued)
         os.register_at_fork(after_in_child=meter.disown)

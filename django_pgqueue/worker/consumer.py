@@ -1,7 +1,7 @@
 """Claim jobs, hand them to the slots, acknowledge their outcomes: the main thread of a child.
 
-It works on a connection of its own and waits at the outbox, into which slots put outcomes, and other threads a None to
-wake it.
+It works on a connection of its own. It waits at the outbox, into which slots put outcomes, and other threads a None to
+wake it, and at the same time for notifications on that connection: the next step after a notification is the claim.
 """
 
 import logging
@@ -17,14 +17,14 @@ from django.db import Error
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.errors import is_of_connection, is_refusal, is_transient
-from django_pgqueue.db.notify import announce_queues, notify_waiters
+from django_pgqueue.db.notify import CHANNEL, announce_queues, notify_waiters, queues_in
 from django_pgqueue.flow.concurrency import AdmissionRequests
 from django_pgqueue.flow.queue_limits import PendingLimits, register_queue
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import Claim
 from django_pgqueue.jobs.stats import ProcessCounters, StatsBuffer
 from django_pgqueue.logs import report_all
-from django_pgqueue.records import Fate, Outcome, Receipt
+from django_pgqueue.records import Ended, Fate, Outcome, Receipt
 from django_pgqueue.signals import announce_deaths, deaths, sent_elsewhere
 from django_pgqueue.worker.database_backoff import DatabaseBackoff
 from django_pgqueue.worker.in_flight import InFlight, in_place_of
@@ -105,6 +105,14 @@ class Consumer:
         self._announced.append(queues)
         self.outbox.put(None)
 
+    def listen(self) -> None:
+        """Listen on the connection of the claims from here on, where that leads to the server directly.
+
+        Else the supervisor listens, by way of ``PGQUEUE["LISTEN_DATABASE"]``, and passes queues on.
+        """
+        if conf.listen_database == conf.database:
+            self.database.listen(CHANNEL, self._hear)
+
     def look_at_limits(self) -> None:
         """Look now which queues are paused or limited; may be called from any thread."""
         self._limits.tell()
@@ -115,7 +123,7 @@ class Consumer:
     def _patience(self) -> float:
         if pause := self._backoff.seconds_left():
             return pause
-        if self._in_flight.unwritten or self._prefetch.has_to_hand_over():
+        if self._announced or self._in_flight.unwritten or self._prefetch.has_to_hand_over():
             return 0.0
         now = time.monotonic()
         due = self._due_at(), self._prefetch.wait_until(now), self._in_flight.blocked_until, self._stats.add_at()
@@ -132,8 +140,9 @@ class Consumer:
 
     def _collect(self, patience: float) -> None:
         try:
-            events = [self.outbox.get(timeout=patience) if patience else self.outbox.get_nowait()]
+            events = [self._next_event(patience)]
         except queue.Empty:
+            self._obey()
             return
         is_busy = self.slots.waiting() > self._prefetch.size.jobs // 2
         if is_busy and not self._is_told_to_stop and self.outbox.qsize() < WORTHWHILE:
@@ -142,6 +151,29 @@ class Consumer:
         if ended := [event for event in events if event is not None]:
             self._prefetch.buffer_outcomes(ended)
         self._obey()
+
+    def _next_event(self, patience: float) -> Ended | None:
+        """Wait for an outcome, an order or a notification; raise ``queue.Empty`` where no outcome or order has come."""
+        if not patience:
+            return self.outbox.get_nowait()
+        if not self.database.is_listening:
+            return self.outbox.get(timeout=patience)
+        try:
+            self.database.take_notifications()  # those that came along with the last answer
+            if not self._announced:
+                self.outbox.wait(self.database.fileno(), patience)
+                self.database.take_notifications()
+        except Error as error:
+            self._back_off(error, ())
+            self._announced.append(None)  # as soon as it may connect again, which it does to look
+        return self.outbox.get_nowait()
+
+    def _hear(self, payload: str | None) -> None:
+        """Take note of a notification, on this thread; None: some may have been missed."""
+        if payload is None:
+            self._announced.append(None)
+        elif queues := self._cursors.served.among(queues_in([payload])):
+            self._announced.append(queues)
 
     def _obey(self) -> None:
         while self._announced:

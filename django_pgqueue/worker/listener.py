@@ -1,4 +1,7 @@
-"""LISTEN for announcements of work and wake the children. Polling stays the fallback for all failures here."""
+"""LISTEN for requests to the supervisor; where processes cannot listen, also for announcements of work, to wake them.
+
+Polling is the fallback.
+"""
 
 import logging
 import os
@@ -15,7 +18,7 @@ from psycopg import sql
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection, only_reads
 from django_pgqueue.db.errors import is_over_limit
-from django_pgqueue.db.notify import CHANNEL, ECHO, send_notification
+from django_pgqueue.db.notify import CHANNEL, CONTROL, ECHO, send_notification
 from django_pgqueue.worker.heartbeat import Liveness
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -35,6 +38,7 @@ FULL = (
     "read it. The server's log names it."
 )
 
+LISTEN = sql.SQL("LISTEN {}")
 BACKEND = "SELECT pg_backend_pid()"
 
 UNLISTENS = 20  # maximum number of transactions until a pooler lends the same server again
@@ -85,6 +89,8 @@ class Listener:
     def _connect(self) -> None:
         connection: Any = self._database.autocommit()
         useless = listen(self._database, connection, conf.database)
+        if useless is None and (self._alias != conf.database or self._database.is_pooled):
+            connection.execute(LISTEN.format(sql.Identifier(CHANNEL)))  # the processes cannot do so themselves
         worked, self.works = self.works, useless is None
         self.is_settled.set()
         if self.works:
@@ -138,7 +144,7 @@ def listen(database: QueueConnection, connection: Any, notifies: str) -> str | N
         if database.is_pooled and is_lent(connection, other):
             return NO_NOTIFICATIONS
         [backend] = connection.execute(BACKEND).fetchone()
-        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
+        connection.execute(LISTEN.format(sql.Identifier(CONTROL)))
         if useless := _why_useless(connection, other, is_direct=not database.is_pooled):
             unlisten(connection, backend)
         return useless

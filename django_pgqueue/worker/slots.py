@@ -22,9 +22,10 @@ from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.executor import arun, run, task_of
 from django_pgqueue.jobs.failure import failure, unknown_task
 from django_pgqueue.jobs.interrupts import Interrupts, LaneInterrupts, ThreadInterrupts
-from django_pgqueue.records import ClaimedJob, Ended, Fate, Outcome
+from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.worker.cleanup import check_connections, drop_connections, is_tidy, opened, own_caches, tidy
+from django_pgqueue.worker.outbox import Outbox
 from django_pgqueue.worker.progress import PendingUpdates
 from django_pgqueue.worker.shared_state import SharedState
 from django_pgqueue.worker.timeouts import Run, Timeouts
@@ -45,7 +46,7 @@ ANSWER_SECONDS = 3.0
 class Slots:
     """All slots of one child: ``concurrency`` threads for plain tasks, and as many lanes for ``async def`` tasks."""
 
-    def __init__(self, concurrency: int, shared: SharedState, outbox: "queue.SimpleQueue[Ended | None]") -> None:
+    def __init__(self, concurrency: int, shared: SharedState, outbox: Outbox) -> None:
         self.concurrency = concurrency
         self.outbox = outbox
         self._running: dict[int, Run] = {}  # by cell

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue.jobs import leases
@@ -17,9 +17,10 @@ from django_pgqueue.signals import job_died
 from django_pgqueue.states import DeathReason
 from django_pgqueue.worker import consumer as consumer_module
 from django_pgqueue.worker.consumer import Consumer
+from django_pgqueue.worker.outbox import Outbox
 from django_pgqueue.worker.shared_state import SharedState, now
 from django_pgqueue.worker.slots import Slots
-from tests.support.consumers import cycle, cycles, fall_silent
+from tests.support.consumers import Benched, cycle, cycles, fall_silent
 from tests.support.many import enqueued_ids
 from tests.support.slots import ended
 from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
@@ -361,3 +362,67 @@ def test_receiver_that_does_not_return_keeps_the_consumer_from_nothing(consumer,
     assert "Receivers of signals have not returned" in caplog.text
     go_on.set()
     assert consumer._receivers.close(PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def listening(transactional_db, settings):
+    """A consumer that listens on its own connection, does not poll, and has found nothing."""
+    settings.PGQUEUE = {"POLL_SECONDS": 3600}
+    shared = SharedState()
+    shared.extend_lease(now() + 3600)
+    made = Consumer(1, ("default", "mail"), Benched(4, shared, Outbox()), shared)
+    made.listen()
+    made._cycle()
+    turn(made)
+    yield made
+    made.database.close()
+
+
+def turn(consumer):
+    """Do what the consumer repeats, but for the wait."""
+    consumer._collect(0.0)
+    consumer._cycle()
+
+
+def wait_and_claim(consumer):
+    """Let the consumer wait for as long as it likes, and claim; return the ids of its jobs so far."""
+    consumer._collect(PATIENCE_SECONDS)
+    consumer._cycle()
+    return [job.id for _, job in consumer.slots.accepted]
+
+
+def test_notification_reaches_the_claim_without_any_other_process(listening):
+    with transaction.atomic():
+        handle = app.noop.enqueue()
+    assert wait_and_claim(listening) == [handle.id]
+
+
+def test_notification_that_came_along_with_an_answer_is_not_waited_for(listening):
+    handle = app.noop.enqueue()
+    listening.database.rows("SELECT 1", {})
+    assert wait_and_claim(listening) == [handle.id]
+
+
+def test_queue_that_is_not_served_is_not_asked_for(listening):
+    for payload in ("other", "mail"):
+        listening._hear(payload)
+    assert list(listening._announced) == [["mail"]]
+
+
+def test_consumer_whose_connection_was_cut_while_it_waited_looks_when_it_listens_again(listening, sql):
+    assert sql("SELECT pg_terminate_backend(%s, 30000)", listening.database.autocommit().info.backend_pid) == [(True,)]
+    handle = app.noop.enqueue()
+    listening._collect(PATIENCE_SECONDS)
+    assert listening._backoff.failures == 1
+    assert not listening.database.is_listening
+    eventually(lambda: turn(listening) or listening.slots.accepted)
+    assert [job.id for _, job in listening.slots.accepted] == [handle.id]
+    assert listening.database.is_listening
+
+
+def test_settings_of_transactions_are_made_once_for_a_session_that_listens(listening, queue):
+    timeout = "SELECT current_setting('statement_timeout'), current_setting('enable_sort')"
+    [own] = listening.database.autocommit().execute(timeout).fetchall()
+    with queue.transaction():
+        assert queue.rows(timeout, {}) == [own]
+    assert own == ("30s", "off")
