@@ -33,7 +33,7 @@ class Outbox(queue.SimpleQueue[Ended | None]):
 
     def wait(self, socket: int, seconds: float) -> bool:
         """Wait until there is an item, or something to read from the socket; return False when the time is over."""
-        self._is_watched = True  # before the look: an item that comes after it is told
+        self._is_watched = True  # before the look: an item that comes after it is announced
         has_come = not self.empty()
         if not has_come:
             poll = select.poll()
