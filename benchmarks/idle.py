@@ -33,7 +33,7 @@ def findings(options: argparse.Namespace) -> Iterator[Finding]:
     yield Finding(
         "idle worker: transactions",
         statistics.median(transactions),
-        at_most(3),
+        at_most(2),
         unit="/s",
         samples={"worker": transactions},
     )

@@ -25,6 +25,7 @@ class PendingWork(NamedTuple):
     has_started: bool = False  # jobs that came back without their unique key
     has_limited: bool = False  # jobs that are not admitted yet
     has_running: bool = False
+    has_queued: bool | None = None  # jobs to claim, those of paused queues too; None: not asked
     tick_seconds: float | None = None  # until the next tick of any schedule, 0 or less: now; None: there is none
     bulk_action_seconds: float | None = None  # until the next slice of any bulk action, the same
 
@@ -38,8 +39,9 @@ def is_over(seconds: float | None) -> bool:
     return seconds is not None and seconds <= 0
 
 
-def pending_work(database: Database) -> PendingWork:
-    [row] = database.rows(statement("pending_work"), {})
+def pending_work(database: Database, *, is_idle: bool = False) -> PendingWork:
+    """Ask for the pending work; for queued jobs too if the caller's own processes are idle."""
+    [row] = database.rows(statement("pending_work"), {"is_idle": is_idle})
     return PendingWork._make(row)
 
 

@@ -70,7 +70,7 @@ class Consumer:
         self._meter = meter  # counters for metrics; None: there are none
         self._in_flight = InFlight(shared)
         self._limits = LimitsCache()
-        self._cursors = QueueCursors(queues, self._limits)
+        self._cursors = QueueCursors(queues, self._limits, shared.empty_at)
         self._prefetch = Prefetch(slots, shared, self._in_flight, self._cursors, is_careful=is_careful)
         self._admissions = AdmissionRequests()
         self._updates = slots.news

@@ -91,6 +91,7 @@ class MaintenanceRunner:
         self._promoting = AdaptiveBatch()
         self._has_told = False  # of a pooler that statements cannot be prepared behind
         self._pending = PendingWork()
+        self._finished = 0  # jobs of the pool, at the last look
         self._limits = DeclaredLimits(self.database)
         self._sweeper = ConcurrencySweeper(self.database, self._announce_work)
         self._stats = StatsBuffer(self.database, meter)
@@ -225,7 +226,12 @@ class MaintenanceRunner:
         return not may_come and settled.returned + settled.dead == len(leases)
 
     def _look(self) -> float:
-        self._pending = pending_work(self.database)
+        looked_at, finished = time.monotonic(), self._pool.finished()
+        self._pending = pending_work(self.database, is_idle=finished == self._finished)
+        self._finished = finished
+        if self._pending.has_queued is False:
+            for process in list(self._pool.living):
+                process.shared.note_empty(looked_at)
         return self._pending.next_seconds()
 
     def _reap_gone(self) -> float | None:

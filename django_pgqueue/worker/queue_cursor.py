@@ -13,9 +13,10 @@ ends while a queue is claimed from sets that queue back when it has happened twi
 """
 
 import logging
+import math
 import random
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from django.db import Error
@@ -36,6 +37,8 @@ FULL_SCAN_SECONDS = 1.0  # maximum wait of a job below the low-water mark for a 
 
 REMEMBERED = 1000
 """Number of queues above which only those that still need a full scan are remembered; others begin with one."""
+
+LATEST_SHARE = 1.2  # maximum interval between looks at all queues, as a multiple of POLL_SECONDS
 
 FULL_SCAN_SHARE = 10
 """Minimum interval between full scans, as a multiple of their own duration."""
@@ -86,11 +89,19 @@ class QueueCursor:
 
 
 class QueueCursors:
-    """Not safe for two threads at once; ``queues``: as ``QueueSelector`` takes them, empty means all."""
+    """Not safe for two threads at once.
 
-    def __init__(self, queues: tuple[str, ...], limits: LimitsCache) -> None:
+    Args:
+        queues: as ``QueueSelector`` takes them, empty means all.
+        empty_at: returns when the supervisor has last seen that no job was queued, monotonic.
+    """
+
+    def __init__(
+        self, queues: tuple[str, ...], limits: LimitsCache, empty_at: Callable[[], float] = lambda: -math.inf
+    ) -> None:
         self.served = QueueSelector.of(queues)
         self._limits = limits
+        self._empty_at = empty_at
         self._ready: dict[str, None] = {}  # queues that may have work, in the order in which to ask them
         self._cursors: dict[str, QueueCursor] = {}
         self._setbacks: dict[str, QueueBackoff] = {}
@@ -216,7 +227,7 @@ class QueueCursors:
 
     def _look(self, database: QueueConnection, now: float) -> None:
         self._add(ready_queues(database, self.served))
-        self._look_at = now + conf.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        self._look_at = now + conf.poll_seconds * random.uniform(0.8, LATEST_SHARE)  # noqa: S311 - jitter
         if self._suspected == "":
             self._suspected = None
         if self._failed_looks:
@@ -233,7 +244,9 @@ class QueueCursors:
             )
 
     def _next_look_at(self) -> float:
-        return max(self._look_at, self._retry_look_at)
+        """Return when to look at all queues: none of several idle processes does while their supervisor looks."""
+        look_at = max(self._look_at, self._empty_at() + LATEST_SHARE * conf.poll_seconds) if self._look_at else 0.0
+        return max(look_at, self._retry_look_at)
 
     def advance(self, claimed: Claim, jobs: list[ClaimedJob], seconds: float) -> None:
         """Learn from the answer to a claim; a queue that gave less than it was asked for has nothing more for now.

@@ -16,11 +16,11 @@ CAPACITY = 4096
 
 FETCHED, RUNNING, ENDED = 0, 1, 2  # of a job that is held
 
-LAYOUT = (("q", CAPACITY), ("b", CAPACITY), ("q", 5), ("d", 1), ("q", CAPACITY), ("d", CAPACITY))  # types and lengths
+LAYOUT = (("q", CAPACITY), ("b", CAPACITY), ("q", 5), ("d", 2), ("q", CAPACITY), ("d", CAPACITY))  # types and lengths
 
 
 class SharedState:
-    """One cell for each job a child holds. Written by the child, read by the supervisor; ``deadline`` the other way."""
+    """One cell for each job a child holds. Written by the child, read by the supervisor; deadlines the other way."""
 
     def __init__(self) -> None:
         self._open(tuple(RawArray(code, size) for code, size in LAYOUT))
@@ -32,7 +32,7 @@ class SharedState:
         self._held = held.cast("q")
         self._started = started.cast("b")
         self._counts = counts.cast("q")  # cycles, finished jobs, failures in a row, jobs with a time limit, end
-        self._deadline = deadline.cast("d")
+        self._deadline = deadline.cast("d")  # of the lease; and when no job was queued, monotonic
         self._limited = limited.cast("q")  # the run_id of the last job in this cell that had a time limit
         self._limits = limits.cast("d")  # and when that passes, monotonic
 
@@ -143,6 +143,13 @@ class SharedState:
     def accept_lapse(self) -> None:
         """Start jobs again: those fetched before the lapse were given back."""
         self._deadline[0] = abs(self._deadline[0])
+
+    def note_empty(self, at: float) -> None:
+        """Note that no job was queued at an instant, monotonic, for the process to save its own look."""
+        self._deadline[1] = at
+
+    def empty_at(self) -> float:
+        return self._deadline[1]
 
     def is_lease_valid(self) -> bool:
         """Whether the process's lease is valid. In a frozen process that goes on it has passed."""

@@ -160,7 +160,13 @@ def test_maintenance_lets_keys_catch_up_again_and_again(queue, monkeypatch):
     late_commit("a", 200)
     behind = Job.objects.filter(fair_key="b", run_at__gt=connection_now() - HOUR / 2)
     pool = SimpleNamespace(
-        plan=WorkerConfig(), ended=[], fill=lambda database: None, next_start_seconds=lambda: None, worker_ids=list
+        plan=WorkerConfig(),
+        ended=[],
+        living=[],
+        finished=int,
+        fill=lambda database: None,
+        next_start_seconds=lambda: None,
+        worker_ids=list,
     )
     maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda payloads: None, drained=None)
     maintenance.pass_once()

@@ -482,7 +482,11 @@ def test_maintenance_counts_what_expires_and_adds_it_when_that_is_due(queue, sql
     app.noop.using(expires=dt.timedelta(hours=1)).enqueue()
     sql("UPDATE pgqueue_jobs SET expires_at = now() - interval '1 s'")
     maintenance = MaintenanceRunner(
-        "default", SimpleNamespace(ended=[]), HeartbeatMonitor(30), wake=lambda queues: None, drained=None
+        "default",
+        SimpleNamespace(ended=[], living=[], finished=int),
+        HeartbeatMonitor(30),
+        wake=lambda queues: None,
+        drained=None,
     )
     try:
         for service in ("read_pending", "expire", "write_stats"):

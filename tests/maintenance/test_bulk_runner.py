@@ -128,7 +128,7 @@ def test_next_bulk_action_is_found_along_its_index(queue, sql):
     )
     begin(RETRY, Filter(), by="ann")
     sql("ANALYZE pgqueue_bulk_actions")
-    for name, parameters in (("take_bulk_action", {"id": None}), ("pending_work", {})):
+    for name, parameters in (("take_bulk_action", {"id": None}), ("pending_work", {"is_idle": True})):
         with queue.transaction():
             plan = queue.rows(f"EXPLAIN {bulk_runner.statement(name)}", parameters)
         text = "\n".join(line for (line,) in plan)

@@ -118,7 +118,11 @@ def test_maintenance_ends_all_that_has_expired_and_lets_in_those_behind(queue, p
     behind = app.noop.using(limit_key="k").enqueue().id
     called = []
     maintenance = MaintenanceRunner(
-        "default", SimpleNamespace(ended=[]), HeartbeatMonitor(30), wake=called.append, drained=None
+        "default",
+        SimpleNamespace(ended=[], living=[], finished=int),
+        HeartbeatMonitor(30),
+        wake=called.append,
+        drained=None,
     )
     run_service(maintenance.services, "read_pending")
     run_service(maintenance.services, "sweep_concurrency")

@@ -66,6 +66,12 @@ def test_running_and_started_jobs_and_reserved_are_found(queue, sql):
     assert pending_work(queue) == PendingWork(has_started=True, has_reserved=True)
 
 
+def test_queued_jobs_are_found_for_idle_workers_alone(queue):
+    assert (pending_work(queue).has_queued, pending_work(queue, is_idle=True).has_queued) == (None, False)
+    app.noop.enqueue()
+    assert (pending_work(queue).has_queued, pending_work(queue, is_idle=True).has_queued) == (None, True)
+
+
 def test_waiting_jobs_are_found(queue):
     app.noop.using(limit_key="k").enqueue()
     assert pending_work(queue) == PendingWork(has_limited=True)

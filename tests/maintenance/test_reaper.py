@@ -262,7 +262,13 @@ def test_maintenance_that_has_lost_its_server_judges_no_worker_by_sessions_for_a
     monitor = HeartbeatMonitor(30, first=now() - 20)
     monitor.beat(now())
     pool = SimpleNamespace(
-        plan=WorkerConfig(), ended=[], fill=lambda database: None, next_start_seconds=lambda: None, worker_ids=list
+        plan=WorkerConfig(),
+        ended=[],
+        living=[],
+        finished=int,
+        fill=lambda database: None,
+        next_start_seconds=lambda: None,
+        worker_ids=list,
     )
     maintenance = MaintenanceRunner("default", pool, monitor, wake=lambda queues: None, drained=None)
     try:
@@ -283,7 +289,7 @@ def test_maintenance_reaps_only_when_its_own_heartbeats_have_been_steady(queue, 
     lost()
     monitor = HeartbeatMonitor(30)
     maintenance = MaintenanceRunner(
-        "default", SimpleNamespace(ended=[]), monitor, wake=lambda queues: None, drained=None
+        "default", SimpleNamespace(ended=[], living=[], finished=int), monitor, wake=lambda queues: None, drained=None
     )
     try:
         run_service(maintenance.services, "read_pending")

@@ -43,7 +43,7 @@ def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queu
         close=lambda: None,
         ended_seconds=0.0,
     )
-    pool = SimpleNamespace(ended=[process])
+    pool = SimpleNamespace(ended=[process], living=[], finished=int)
     maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda queues: None, drained=None)
     try:
         with other_queue.transaction():
@@ -78,7 +78,7 @@ def test_claim_in_flight_when_its_process_dies_is_settled_when_the_server_is_thr
         close=lambda: None,
         ended_seconds=0.0,
     )
-    pool = SimpleNamespace(ended=[process])
+    pool = SimpleNamespace(ended=[process], living=[], finished=int)
     maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda queues: None, drained=None)
     consumer = QueueConnection("default", f"consumer {worker_id}")
     try:
@@ -112,7 +112,7 @@ def test_session_of_a_process_whose_consumer_has_ended_is_not_waited_for(queue):
         close=lambda: None,
         ended_seconds=0.0,
     )
-    pool = SimpleNamespace(ended=[process])
+    pool = SimpleNamespace(ended=[process], living=[], finished=int)
     maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda queues: None, drained=None)
     copy = QueueConnection("default", f"consumer {worker_id}")
     try:
@@ -137,7 +137,7 @@ def test_session_of_a_dead_process_that_does_not_end_is_waited_for_no_longer_tha
         close=lambda: None,
     )
     process.was_careful = False
-    pool = SimpleNamespace(ended=[process])
+    pool = SimpleNamespace(ended=[process], living=[], finished=int)
     maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda queues: None, drained=None)
     consumer = QueueConnection("default", f"consumer {worker_id}")
     try:
@@ -176,7 +176,13 @@ def test_service_that_takes_too_long_takes_less_at_once_and_holds_up_no_other(sq
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
     sql("ALTER TABLE pgqueue_jobs ENABLE TRIGGER slow")
     pool = SimpleNamespace(
-        plan=WorkerConfig(), ended=[], fill=lambda database: None, next_start_seconds=lambda: None, worker_ids=list
+        plan=WorkerConfig(),
+        ended=[],
+        living=[],
+        finished=int,
+        fill=lambda database: None,
+        next_start_seconds=lambda: None,
+        worker_ids=list,
     )
     woken, looked = [], []
     maintenance = MaintenanceRunner(
@@ -217,7 +223,15 @@ def clock(monkeypatch):
 @pytest.fixture
 def maintenance(transactional_db):
     """The maintenance of a command that has no processes; ``filled`` counts how often its places were looked after."""
-    pool = SimpleNamespace(plan=WorkerConfig(), ended=[], next_start_seconds=lambda: None, worker_ids=list, filled=0)
+    pool = SimpleNamespace(
+        plan=WorkerConfig(),
+        ended=[],
+        living=[],
+        finished=int,
+        next_start_seconds=lambda: None,
+        worker_ids=list,
+        filled=0,
+    )
 
     def fill(database):
         pool.filled += 1
@@ -432,3 +446,22 @@ def test_vacuum_that_fails_is_not_tried_again_at_once(table_maintenance, monkeyp
     table_maintenance._pool._finished = 1
     table_maintenance.pass_once()
     assert len(tries) == 2
+
+
+def test_processes_of_an_idle_command_learn_that_no_job_is_queued(queue):
+    """And nothing of a busy one, whose processes find their jobs themselves."""
+    process, finished = SimpleNamespace(shared=SharedState()), 7
+    pool = SimpleNamespace(ended=[], living=[process], finished=lambda: finished)
+    maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda queues: None, drained=None)
+    try:
+        maintenance._look()
+        assert process.shared.empty_at() == 0.0, "jobs have ended since the last look"
+        before = time.monotonic()
+        maintenance._look()
+        assert before <= process.shared.empty_at() <= time.monotonic()
+        before = process.shared.empty_at()
+        app.noop.enqueue()
+        maintenance._look()
+        assert process.shared.empty_at() == before
+    finally:
+        maintenance.database.close()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from psycopg import IsolationLevel
 
 import tests.app.tasks as app
+from django_pgqueue.conf import conf
 from django_pgqueue.db.queries import sized
 from django_pgqueue.jobs.claim import Claim, claim, send
 from django_pgqueue.maintenance.promoter import promote
@@ -76,6 +77,21 @@ def test_full_scans_are_no_closer_than_ten_times_their_duration_and_no_further_t
         before = time.monotonic()
         take(source, seconds=seconds)
         assert before + pause <= source._cursors["default"].full_scan_at <= time.monotonic() + pause
+
+
+def test_looks_for_queues_are_left_to_the_supervisor_while_it_sees_no_job_queued(take):
+    """One look a second for all processes of an idle command; without news of it each process looks itself."""
+    empty_at = 0.0
+    source = QueueCursors((), LimitsCache(), lambda: empty_at)
+    assert take(source) == (None, [])
+    looked_until = source.wait_until()
+    empty_at = time.monotonic()
+    assert looked_until < source.wait_until() == empty_at + 1.2 * conf.poll_seconds
+    empty_at = -1000.0
+    assert source.wait_until() == looked_until
+    empty_at = time.monotonic()
+    source.mark_ready(None)
+    assert source.wait_until() == 0.0
 
 
 def test_full_scan_comes_sooner_where_work_was_announced(take, monkeypatch):

@@ -2,6 +2,8 @@
 -- before each pass of maintenance. Reads an entry or a few of each partial index, whose predicates are repeated; locks
 -- nothing. Scheduled jobs and reserved rows share an index: a hundred due entries are searched for reserved
 -- rows; scheduled jobs are searched no further than two seconds ahead.
+-- Queued jobs are searched for idle workers alone: during a backlog the first one is behind the entries of claimed jobs,
+-- which stay as long as an old snapshot does.
 SELECT
     (
         SELECT extract(epoch FROM job.run_at - statement_timestamp())::double precision
@@ -38,6 +40,9 @@ SELECT
     ),
     EXISTS (SELECT FROM pgqueue_jobs AS job WHERE job.status = 'limited'),
     EXISTS (SELECT FROM pgqueue_jobs AS job WHERE job.status = 'running'),
+    CASE
+        WHEN %(is_idle)s::boolean THEN EXISTS (SELECT FROM pgqueue_jobs AS job WHERE job.status = 'queued')
+    END,
     (
         SELECT extract(epoch FROM schedule.next_at - statement_timestamp())::double precision
         FROM pgqueue_schedules AS schedule
