@@ -63,12 +63,19 @@ def cells_of(line: QueueLine, pace: QueuePace, links: Links) -> dict[str, Cell]:
     return {
         **{status: jobs_cell(getattr(line, status), links, status, line.name) for status in NUMBERS[:-1]},
         "dead": Cell(str(line.dead), links.to_list("deadjob", queue=line.name) if line.dead.value else ""),
-        "oldest": Cell("-" if line.oldest_seconds is None else brief(line.oldest_seconds)),
+        "oldest": _oldest(line),
         "empty_in": _empty_in(line, pace),
         "wait": _share(pace.hour.wait_seconds(LATE)),
         "run": _share(pace.hour.run_seconds(LATE)),
         "workers": Cell(str(line.workers), links.to_list("worker"), "bad" if line.is_unserved else ""),
     }
+
+
+def _oldest(line: QueueLine) -> Cell:
+    if line.oldest_seconds is None:
+        return Cell("-")
+    oldest, p99 = brief(line.oldest_seconds), "" if line.p99_seconds is None else brief(line.p99_seconds)
+    return Cell(oldest, note=gettext("p99 %(time)s") % {"time": p99} if p99 not in ("", oldest) else "")
 
 
 def jobs_cell(number: BoundedCount, links: Links, status: str, queue: str = "") -> Cell:

@@ -36,12 +36,15 @@ Parameters = Mapping[str, Any]
 # each statement is planned once. A step that is off and done all the same, as a sort of five rows, has an absurd
 # price, for which servers before 18 would compile the plan first, and that takes a second. All of it SET LOCAL:
 # nothing is left behind on a connection that a pooler hands to another client.
-SET_LOCAL = (
-    "SELECT set_config('statement_timeout', %s, true), set_config('idle_in_transaction_session_timeout', %s, true), "
-    "set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), "
+PLANNER_SETTINGS = (
+    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), "
     "set_config('enable_sort', 'off', true), set_config('enable_hashjoin', 'off', true), "
     "set_config('enable_mergejoin', 'off', true), set_config('enable_material', 'off', true), "
     "set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true)"
+)
+SET_LOCAL = (
+    f"{PLANNER_SETTINGS}, set_config('statement_timeout', %s, true), "
+    "set_config('idle_in_transaction_session_timeout', %s, true)"
 )
 
 # Neither of the two limits counts between the statements of a pipeline. A process that is frozen there would keep its

@@ -47,8 +47,8 @@ LOOKS: tuple[Look, ...] = (
 )
 """Those of the panel in the admin."""
 
-ALL_LOOKS: tuple[Look, ...] = (*LOOKS, jobs.unfit_arguments, jobs.unfit_schedules, workers.listening)
-"""And those of pgqueue_doctor alone: they read arguments, or wait for an answer."""
+ALL_LOOKS: tuple[Look, ...] = (*LOOKS, jobs.unfit_arguments, jobs.unfit_schedules, tables.claim_plan, workers.listening)
+"""And those of pgqueue_doctor alone: they read arguments, plan a claim, or wait for an answer."""
 
 NOT_LOOKED_AT = "not-looked-at"
 

@@ -4,10 +4,12 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import Any
 
+from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import PLANNER_SETTINGS
 from django_pgqueue.db.queries import statement
 from django_pgqueue.doctor.finding import Finding, Level, View, named
 from django_pgqueue.insights.formatting import duration, grouped, when
@@ -126,6 +128,41 @@ def settings(view: View) -> Iterator[Finding]:
             what=_("The server runs no autovacuum."),
             remedy=_("Switch it on: ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf();"),
         )
+
+
+def claim_plan(view: View) -> Iterator[Finding]:
+    """Plan a claim with the settings of workers, and say if it does not read the index of claims in its order."""
+    [(may_claim, has_index, queue)] = view.database.rows(statement("may_claim"), {})
+    if not may_claim or not has_index:  # another finding names the index
+        return
+    parameters = {"queue": queue, "worker_id": 0, "lease_token": 0}
+    with transaction.atomic(using=view.alias):
+        view.database.rows(PLANNER_SETTINGS, {})
+        [(plan,)] = view.database.rows(f"EXPLAIN (FORMAT JSON) {statement('claim')}", parameters)
+        transaction.set_rollback(True, using=view.alias)
+    nodes = list(_nodes(plan[0]["Plan"]))
+    scans = [one for one in nodes if one.get("Alias") == "job"]
+    sorts = [one["Node Type"] for one in nodes if "Sort" in one["Node Type"]]
+    if not sorts and [one.get("Index Name") for one in scans] == ["pgqueue_jobs_claim"]:
+        return
+    steps = [" ".join(filter(None, (one["Node Type"], one.get("Index Name")))) for one in scans] + sorts
+    yield Finding(
+        name="claim-plan",
+        level=Level.WARNING,
+        what=_("The server plans claims without reading pgqueue_jobs_claim in its order: %(steps)s.")
+        % {"steps": named(steps)},
+        remedy=_(
+            "Compare the index with that of the migrations: manage.py sqlmigrate pgqueue 0001. Another index of yours "
+            "may be in the way, or a setting of the role."
+        ),
+        facts={"steps": steps},
+    )
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for inner in plan.get("Plans", ()):
+        yield from _nodes(inner)
 
 
 def clocks(view: View) -> Iterator[Finding]:

@@ -34,6 +34,8 @@ CAPS = (10_000, 1_000, 100)
 MOST_COUNTED = 100_000  # index entries that counting may read: the more queues, the earlier it stops at each
 MOST_ESTIMATED = 20  # queues with a longer backlog than is counted, for which the planner is asked
 
+MOST_AGES, MOST_AGES_OF_QUEUE, FEWEST_AGES = 10_000, 1_000, 100  # rows read for ages: of all queues, of one
+
 MOST_LOOKED_AT = 2_000
 """Scheduled jobs that are looked at, over all queues; as many limited ones, and as many running ones.
 
@@ -112,6 +114,7 @@ class QueueLine:
     running: BoundedCount
     dead: BoundedCount
     oldest_seconds: float | None  # for which the job has waited that could have run for longest; None: none waits
+    p99_seconds: float | None  # for which 99 of 100 of the first queued jobs have waited at most; None: none waits
     workers: int  # living worker processes that serve it
 
     @property
@@ -159,12 +162,14 @@ def lines_of(names: Collection[str], alias: str, living: Collection[Worker] | No
     ages: dict[str, float] = {queue: seconds for queue, seconds, _holds_back in oldest}
     serving = Counter(name for worker in workers for name in QueueSelector.of(worker.queues).among(names))
     numbers = numbers_of(names, alias)
+    late = waiting_ages([name for name in names if numbers[name]["queued"].value], alias)
     return [
         QueueLine(
             row=rows.get(name) or Queue(name=name),
             is_paused=bool(getattr(rows.get(name), "is_paused", False)),
             **numbers[name],
             oldest_seconds=ages.get(name),
+            p99_seconds=late.get(name),
             workers=serving[name],
         )
         for name in names
@@ -192,6 +197,18 @@ def numbers_of(names: Collection[str], alias: str) -> dict[str, dict[str, Bounde
             statement("queue_overview"), parameters
         )
     }
+
+
+def waiting_ages(names: Collection[str], alias: str) -> dict[str, float]:
+    """Return for how many seconds 99 of 100 of the queued jobs of queues have waited at most, where any wait.
+
+    Up to 1,000 jobs of each queue are read, those that are claimed next; fewer, where there are many queues.
+    """
+    if not names:
+        return {}
+    parameters = {"names": list(names), "most": min(max(MOST_AGES // len(names), FEWEST_AGES), MOST_AGES_OF_QUEUE)}
+    found = CallerConnection(alias).rows(statement("waiting_ages"), parameters)
+    return {name: seconds for name, seconds in found if seconds is not None}
 
 
 def living_workers(alias: str) -> QuerySet[Worker]:

@@ -45,6 +45,7 @@ def test_json_tells_numbers(queue, sql):
         "at_least": [],
     }
     assert default["oldest_runnable_seconds"] >= 0
+    assert default["waiting_p99_seconds"] >= 0
     assert "tasks" not in default
 
 

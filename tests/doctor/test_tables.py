@@ -167,3 +167,22 @@ def test_server_without_autovacuum_is_found_until_it_is_switched_on(sql):
         sql("ALTER SYSTEM RESET autovacuum")
         sql("SELECT pg_reload_conf()")
     eventually(lambda: is_healthy(sql))
+
+
+@pytest.mark.usefixtures("living")
+def test_claim_that_does_not_use_its_index_is_found_until_it_does(sql):
+    sql("ALTER INDEX pgqueue_jobs_claim RENAME TO claims_before")
+    sql("CREATE INDEX pgqueue_jobs_claim ON pgqueue_jobs (queue) WHERE status = 'queued'")
+    finding = diagnosis()[0]["claim-plan"]
+    sql("DROP INDEX pgqueue_jobs_claim")
+    sql("ALTER INDEX claims_before RENAME TO pgqueue_jobs_claim")
+    assert (finding["level"], finding["facts"]["steps"]) == ("warning", ["Index Scan claims_before"])
+    assert "claim-plan" not in diagnosis()[0]
+    assert sql("SHOW enable_seqscan") == [("on",)], "settings of workers do not stay"
+
+
+def test_role_that_may_not_claim_is_not_asked_for_its_plan(sql):
+    sql("CREATE ROLE only_reads")
+    sql("GRANT SELECT ON ALL TABLES IN SCHEMA public TO only_reads")
+    sql("SET LOCAL ROLE only_reads")
+    assert list(tables.claim_plan(View("default", []))) == []

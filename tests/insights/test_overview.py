@@ -82,6 +82,24 @@ def test_oldest_job_that_could_run_is_found_at_any_priority(sql):
     assert 90 * 60 <= lines()["default"].oldest_seconds < 91 * 60 + 120
 
 
+def test_p99_is_the_age_that_one_job_in_a_hundred_exceeds(sql):
+    app.noop.using(queue="a").enqueue_many([()] * 200)
+    app.noop.using(queue="later").enqueue()
+    sql("UPDATE pgqueue_jobs SET run_at = now() + interval '1 h' WHERE queue = 'later'")
+    ids = [job_id for (job_id,) in sql("SELECT id FROM pgqueue_jobs WHERE queue = 'a' ORDER BY id")]
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '10 min' WHERE id = %s", ids[0])
+    assert lines()["a"].p99_seconds < 300
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '10 min' WHERE id = ANY (%s)", ids[:3])
+    assert lines()["a"].p99_seconds >= 600
+    assert lines()["later"].p99_seconds is None
+
+
+def test_turn_of_a_fair_job_is_not_its_age(sql):
+    app.noop.using(fair_key="k").enqueue()
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 day'")
+    assert lines()["default"].p99_seconds < 300
+
+
 def test_workers_serve_what_their_patterns_match():
     worker(queues=["m*", "-music"])
     worker(queues=[])
@@ -92,7 +110,7 @@ def test_workers_serve_what_their_patterns_match():
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("name", ["queue_overview", "oldest_runnable", "all_queues", "next_tasks"])
+@pytest.mark.parametrize("name", ["queue_overview", "oldest_runnable", "all_queues", "next_tasks", "waiting_ages"])
 def test_counting_reads_indexes_up_to_its_limit(queue, name):
     fill(queue, 3000, "queued", "running", "scheduled")
     queue.autocommit().execute("ANALYZE pgqueue_jobs")

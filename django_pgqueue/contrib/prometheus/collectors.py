@@ -39,6 +39,7 @@ from django_pgqueue.contrib.prometheus.families import (
     SUCCEEDED,
     UP,
     WAIT,
+    WAITING_P99,
     WORKERS,
     family,
     observed,
@@ -155,6 +156,7 @@ def of_queues(queues: Sequence[QueueLine]) -> Iterator[Metric]:
             made[JOBS].add_metric((line.name, status), number.value)
             made[CAPPED].add_metric((line.name, status), float(number.is_short))
         made[OLDEST].add_metric((line.name,), line.oldest_seconds or 0.0)
+        made[WAITING_P99].add_metric((line.name,), line.p99_seconds or 0.0)
         made[PAUSED].add_metric((line.name,), float(line.is_paused))
         made[LIMITED].add_metric((line.name,), float(line.is_limited))
         made[WORKERS].add_metric((line.name,), line.workers)

@@ -39,13 +39,19 @@ OLDEST: Final = MetricName(
     QUEUE,
     "For how long the job has been due that could have run for longest; 0 where none waits.",
 )
+WAITING_P99: Final = MetricName(
+    "pgqueue_waiting_p99_seconds",
+    "gauge",
+    QUEUE,
+    "For how long 99 of 100 of the next 1,000 queued jobs have been due at most; 0 where none waits.",
+)
 PAUSED: Final = MetricName("pgqueue_queue_paused", "gauge", QUEUE, "Whether the queue is paused: 1 or 0.")
 LIMITED: Final = MetricName(
     "pgqueue_queue_limited", "gauge", QUEUE, "Whether the queue has a limit, max_running or a rate: 1 or 0."
 )
 WORKERS: Final = MetricName("pgqueue_workers", "gauge", QUEUE, "Living worker processes that serve the queue.")
 
-OF_TABLES: Final = (UP, JOBS, CAPPED, OLDEST, PAUSED, LIMITED, WORKERS)
+OF_TABLES: Final = (UP, JOBS, CAPPED, OLDEST, WAITING_P99, PAUSED, LIMITED, WORKERS)
 
 # Metrics of one process
 
