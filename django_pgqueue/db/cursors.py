@@ -185,8 +185,8 @@ class InsertCursor(DjangosCursor):
     ) -> None:
         """Send the statements, each with a Sync behind it, which commits it; add the answers to each as they come."""
         pgconn: PGconn = connection.pgconn
-        pgconn.enter_pipeline_mode()
-        try:
+        try:  # a time limit may be raised at any point
+            pgconn.enter_pipeline_mode()
             for query, params in statements:
                 self._send(pgconn, query, params)
                 pgconn.pipeline_sync()

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 from django.db import Error, OperationalError, ProgrammingError, connection, transaction
 from django.test.utils import CaptureQueriesContext
+from psycopg.pq import PipelineStatus
 
 import tests.app.tasks as app
 from django_pgqueue.db import cursors, notify
@@ -35,8 +36,8 @@ def caller(request, transactional_db):
     connection.close()
     connection.ensure_connection()
     if request.param == "prepared":
-        app.noop.enqueue_many([()] * cursors.UNPREPARED)
-        app.noop.enqueue()
+        for _ in range(cursors.UNPREPARED + 1):
+            app.noop.enqueue()
         Job.objects.all().delete()
     return connection
 
@@ -247,3 +248,23 @@ def test_wait_that_is_interrupted_does_not_leave_answers_for_the_next_statement(
     with connection.cursor() as cursor:
         cursor.execute("SELECT 'mine'")
         assert cursor.fetchall() == [("mine",)]
+
+
+def test_time_limit_of_a_job_at_the_first_moment_leaves_the_connection_as_it_was(caller, monkeypatch):
+    """It is raised wherever the thread just is."""
+
+    class Interrupted:
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+        def enter_pipeline_mode(self):
+            real.enter_pipeline_mode()
+            raise KeyboardInterrupt
+
+    real = caller.connection.pgconn
+    monkeypatch.setattr(caller.connection, "pgconn", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        app.noop.enqueue()
+    monkeypatch.undo()
+    assert real.pipeline_status == PipelineStatus.OFF  # else the next statement would wait for ever
+    assert app.noop.enqueue().created
