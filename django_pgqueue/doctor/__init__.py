@@ -4,6 +4,6 @@ Each look costs a few reads of bounded size, and none waits for a lock. ``findin
 """
 
 from django_pgqueue.doctor.finding import Finding, Level
-from django_pgqueue.doctor.report import ALL_LOOKS, LOOKS, NOT_LOOKED_AT, SCHEMA_LOOKS, findings
+from django_pgqueue.doctor.report import ALL_LOOKS, DEPLOY_LOOKS, LOOKS, NOT_LOOKED_AT, SCHEMA_LOOKS, findings
 
-__all__ = ["ALL_LOOKS", "LOOKS", "NOT_LOOKED_AT", "SCHEMA_LOOKS", "Finding", "Level", "findings"]
+__all__ = ["ALL_LOOKS", "DEPLOY_LOOKS", "LOOKS", "NOT_LOOKED_AT", "SCHEMA_LOOKS", "Finding", "Level", "findings"]

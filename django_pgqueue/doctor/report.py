@@ -50,6 +50,14 @@ LOOKS: tuple[Look, ...] = (
 ALL_LOOKS: tuple[Look, ...] = (*LOOKS, jobs.unfit_arguments, jobs.unfit_schedules, tables.claim_plan, workers.listening)
 """And those of pgqueue_doctor alone: they read arguments, plan a claim, or wait for an answer."""
 
+DEPLOY_LOOKS: tuple[Look, ...] = (
+    schema.migrations,
+    jobs.unknown_tasks,
+    jobs.unfit_arguments,
+    jobs.unfit_schedules,
+)
+"""Those that compare the database with the code of this process."""
+
 NOT_LOOKED_AT = "not-looked-at"
 
 LOCK_MILLISECONDS = 100

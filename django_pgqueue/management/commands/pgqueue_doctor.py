@@ -11,7 +11,8 @@ from django.utils.translation import override
 from django_pgqueue.cli.arguments import add_database, add_json, check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.db.errors import one_line
-from django_pgqueue.doctor import ALL_LOOKS, NOT_LOOKED_AT, Finding, Level, findings
+from django_pgqueue.doctor import ALL_LOOKS, DEPLOY_LOOKS, NOT_LOOKED_AT, Finding, Level, findings
+from django_pgqueue.doctor.deploy import Change, changes
 from django_pgqueue.insights.formatting import json_text, plain
 from django_pgqueue.version import VERSION
 
@@ -35,6 +36,11 @@ class Command(BaseCommand):
             default=Level.ERROR.value,
             help="exit with 1 where something as bad as this is found; default: error",
         )
+        parser.add_argument(
+            "--deploy",
+            action="store_true",
+            help="show what workers with this code will change, and only the findings about its tasks and migrations",
+        )
         add_database(parser)
 
     def check(self, *args: Any, **options: Any) -> None:
@@ -46,8 +52,9 @@ class Command(BaseCommand):
         alias = options["database"] or conf.database
         with _looking():
             check_database(alias)
-            found = findings(alias, looks=ALL_LOOKS)
-        self.stdout.write(_json(alias, found) if options["json"] else _text(found))
+            found = findings(alias, looks=DEPLOY_LOOKS if options["deploy"] else ALL_LOOKS)
+            made = changes(alias) if options["deploy"] else None
+        self.stdout.write(_json(alias, found, made) if options["json"] else _text(found, made))
         _judge(found, Level(options["fail_level"]))
 
 
@@ -69,7 +76,9 @@ def _judge(found: Sequence[Finding], fail_level: Level) -> None:
         raise CommandError("Not everything could be looked at.", returncode=COULD_NOT_LOOK)
 
 
-def _text(found: Sequence[Finding]) -> str:
+def _text(found: Sequence[Finding], made: Sequence[Change] | None) -> str:
+    if made is not None:
+        return "\n\n".join(filter(None, [_changes(made), _text(found, None) if found else ""]))
     if not found:
         return "healthy"
     told = [
@@ -79,12 +88,17 @@ def _text(found: Sequence[Finding]) -> str:
     return "\n\n".join(told)
 
 
-def _json(alias: str, found: Sequence[Finding]) -> str:
+def _changes(made: Sequence[Change]) -> str:
+    return "\n".join(plain(f"{one.kind} {one.name}: {one.what}") for one in made) or "This code changes nothing."
+
+
+def _json(alias: str, found: Sequence[Finding], made: Sequence[Change] | None) -> str:
     told = {
         "healthy": not found,
         "database": alias,
         "version": VERSION,
         "findings": [finding.as_json() for finding in found],
+        **({} if made is None else {"changes": [one._asdict() for one in made]}),
     }
     return json_text(told)
 
