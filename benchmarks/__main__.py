@@ -47,6 +47,7 @@ STEPS = (
     Step("bloat", "", "--seconds=6 --rate=1000"),
     Step("history", "", "--jobs=60000 --seconds=2 --drained=10000"),
     Step("startup"),
+    Step("wal", "", "--jobs=2000"),
     Step("memory", "", "--jobs=100000 --warm-up=20000"),
     Step("idle", "", "--seconds=5"),
     Step("limits", "", "--seconds=3 --jobs=300"),
