@@ -4,8 +4,8 @@ One job in a transaction of its own, wake-up apart (PGQUEUE["NOTIFY"] off), and 
 Beside the time on the clock, which waits for the disk, is the processor time of client and server: it says more on a
 machine that others use.
 Many jobs at once against one INSERT from arrays, and against COPY, which returns no ids; both have their JSON ready
-when the clock starts. At last the wake-up among many producers, each a process, in three forms: in the job's
-transaction, after its commit, and not at all; a session listens meanwhile.
+when the clock starts. At last the wake-up among many producers, each a process: after the commit of the job, where a
+worker sleeps all the time, where none does, and where a real one works; in the job's transaction; and not at all.
 
     python -m benchmarks.enqueue
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.findings import Finding, Samples, alternate, at_least, medians, ratio, say
-from benchmarks.harness import bare_connection, begin_empty, main, prepare, sql
+from benchmarks.harness import bare_connection, begin_empty, main, prepare, sql, worker
 
 TASK = "benchmarks.tasks.noop"
 CHANNEL = "pgqueue_jobs"
@@ -152,18 +152,29 @@ def copy_bare(texts: list[str]) -> None:
 
 def among_producers(options: argparse.Namespace) -> Iterator[Finding]:
     each = max(options.jobs // 5, 1)
-    with producers(options.producers) as pool, a_listener():
+    with producers(options.producers) as pool:
+
+        def rate(form: str, meanwhile: contextlib.AbstractContextManager[Any]) -> float:
+            with meanwhile:
+                return total_rate(pool, form, options.producers, each)
+
         samples = alternate(
             options.runs,
-            off=lambda: total_rate(pool, "off", options.producers, each),
-            after_commit=lambda: total_rate(pool, "after_commit", options.producers, each),
-            in_transaction=lambda: total_rate(pool, "in_transaction", options.producers, each),
+            off=lambda: rate("off", a_listener()),
+            none_sleeps=lambda: rate("after_commit", a_listener()),
+            one_sleeps=lambda: rate("after_commit", a_listener(is_asleep=True)),
+            in_transaction=lambda: rate("in_transaction", a_listener()),
+            off_beside_worker=lambda: rate("off", worker()),
+            beside_worker=lambda: rate("after_commit", worker()),
         )
-    for form in ("after_commit", "in_transaction"):
+    for form, counterpart in (
+        *((form, "off") for form in ("none_sleeps", "one_sleeps", "in_transaction")),
+        ("beside_worker", "off_beside_worker"),
+    ):
         yield Finding(
-            f"{options.producers} producers, NOTIFY {form.replace('_', ' ')}",
-            ratio(samples, form, "off"),
-            at_least(0.9) if form == "after_commit" else None,
+            f"{options.producers} producers, wake-ups {form.replace('_', ' ')}",
+            ratio(samples, form, counterpart),
+            None if form == "in_transaction" else at_least(0.9),
             note=medians(samples, "jobs/s"),
             samples=samples,
         )
@@ -211,13 +222,17 @@ def produce(form: str, jobs: int) -> tuple[float, float]:
 
 
 @contextlib.contextmanager
-def a_listener() -> Iterator[None]:
-    """Take notifications off the server meanwhile, as a worker does."""
+def a_listener(*, is_asleep: bool = False) -> Iterator[None]:
+    """Take notifications off the server meanwhile, as a worker does; ``is_asleep``: one that is never awake."""
+    from django_pgqueue.db.queries import statement
+
     is_over = threading.Event()
 
     def listen() -> None:
         with bare_connection() as connection:
             connection.execute(f"LISTEN {CHANNEL}")
+            if is_asleep:
+                connection.execute(statement("sleep"), {"queues": [""]})
             while not is_over.is_set():
                 list(connection.notifies(timeout=0.1))
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from django.db import Error, transaction
@@ -79,7 +80,7 @@ class Notification:
     def __call__(self) -> None:
         """Send it after the commit. Failing must not reach the caller: the job is there, and polling finds it."""
         try:
-            send_or_warn(CallerConnection(self.database), self.payloads, channel=self.channel)
+            send_or_warn(CallerConnection(self.database), self.payloads, channel=self.channel, to_all=False)
         except Error as error:
             _warn(self.payloads, error)
 
@@ -98,7 +99,11 @@ def notify_queues(to: str | Database, queues: Iterable[str]) -> None:
 
 def wake_up(queue: str) -> FollowUp | None:
     """Return the statement that announces work on a queue; None where workers are not notified."""
-    return FollowUp(statement("wake"), {"payload": queue_payload(queue)}) if conf.notify else None
+    return FollowUp(statement("wake"), _of_queue(queue_payload(queue))) if conf.notify else None
+
+
+def _of_queue(payload: str) -> dict[str, str]:
+    return {"payload": payload, "queue": payload.removeprefix(QUEUE)}
 
 
 def notify_keys(to: str | Database, keys: Collection[str]) -> None:
@@ -143,31 +148,41 @@ def notify_waiters(database: Database, ids: Collection[int]) -> None:
         send_or_warn(database, payloads, channel=ENDS)
 
 
-def send_notification(database: Database, payloads: Collection[str], *, channel: str = CHANNEL) -> None:
+def send_notification(
+    database: Database, payloads: Collection[str], *, channel: str = CHANNEL, to_all: bool = True
+) -> None:
     """Send notifications in a transaction of their own, or in the one that is open on ``database``.
+
+    Args:
+        to_all: False: not of queues on which no worker sleeps. Only for a transaction of their own, which locks
+            the answer until its end.
 
     Raises:
         django.db.Error: as the server refuses them; ``is_over_limit``: its queue is full, as a session does not read.
     """
-    channels = [channel_of(payload) if channel == CHANNEL else channel for payload in payloads]
-    parameters = {"channels": channels, "payloads": list(payloads)}
+    if to_all or channel != CHANNEL or not queues_in(payloads):
+        channels = [channel_of(payload) if channel == CHANNEL else channel for payload in payloads]
+        send = partial(database.notify, statement("notify"), {"channels": channels, "payloads": list(payloads)})
+    else:
+        [payload] = payloads  # as ``notify_queues`` announces them
+        send = partial(database.notify, statement("wake"), _of_queue(payload))
     try:
-        database.notify(statement("notify"), parameters)
+        send()
     except Error as error:
         if not is_over_limit(error):
             raise
         database.rows(statement("drop_notifications"), {})
-        database.notify(statement("notify"), parameters)
+        send()
 
 
-def send_or_warn(database: Database, payloads: Collection[str], *, channel: str = CHANNEL) -> None:
+def send_or_warn(database: Database, payloads: Collection[str], *, channel: str = CHANNEL, to_all: bool = True) -> None:
     """Announce what polling finds too: where the server refuses notifications, a warning says so, and work goes on.
 
     Raises:
         django.db.Error: there is trouble with the connection, or the server, that the caller will have as well.
     """
     try:
-        send_notification(database, payloads, channel=channel)
+        send_notification(database, payloads, channel=channel, to_all=to_all)
     except Error as error:
         if is_transient(error):
             raise

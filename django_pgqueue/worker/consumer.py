@@ -15,9 +15,10 @@ from typing import NamedTuple
 from django.db import Error
 
 from django_pgqueue.conf import conf
-from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.connections import PendingResult, QueueConnection
 from django_pgqueue.db.errors import is_of_connection, is_refusal, is_transient
 from django_pgqueue.db.notify import CHANNEL, announce_queues, notify_waiters, queues_in
+from django_pgqueue.db.queries import statement
 from django_pgqueue.flow.concurrency import AdmissionRequests
 from django_pgqueue.flow.queue_limits import PendingLimits, register_queue
 from django_pgqueue.jobs import ack
@@ -37,6 +38,9 @@ from django_pgqueue.worker.slots import Slots
 from django_pgqueue.worker.user_code import UserThread
 
 logger = logging.getLogger("django_pgqueue.worker")
+
+SLEEP_AGAIN_SECONDS = 0.002
+"""Pause after a try to sleep, which fails while a caller asks whether a session does; each failure doubles it."""
 
 RECEIVERS_SECONDS = 3.0
 """Timeout of the wait, at the end of the process, for receivers of ``job_died``."""
@@ -79,6 +83,9 @@ class Consumer:
         self._stats = StatsBuffer(self.database, meter)
         self._receivers = UserThread("signals")
         self._registered: set[str] = set()  # queues that have their rows, as far as this process knows
+        self._is_asleep = False  # its session says so: notifications come as soon as there is work
+        self._sleep_at = 0.0  # when to say so at the earliest, monotonic
+        self._sleep_pause = SLEEP_AGAIN_SECONDS
         self._is_told_to_stop = False
         self._stopping = False
 
@@ -134,6 +141,10 @@ class Consumer:
         due = min(self._admissions.wait_until(), self._limits.due_at(), self._updates.wait_until())
         if self._demand():
             due = min(due, self._claim_at())
+            if self.database.is_listening and not self._is_asleep:
+                due = min(due, max(self._sleep_at, self._backoff.claim_at))
+        if self._is_asleep and self._cursors.is_ready:
+            return 0.0
         if self._prefetch.is_waiting():
             due = min(due, self._limits.look_at)
         return due
@@ -171,6 +182,7 @@ class Consumer:
     def _hear(self, payload: str | None) -> None:
         """Take note of a notification, on this thread; None: some may have been missed."""
         if payload is None:
+            self._is_asleep = False
             self._announced.append(None)
         elif queues := self._cursors.served.among(queues_in([payload])):
             self._announced.append(queues)
@@ -241,8 +253,14 @@ class Consumer:
             outcomes = [outcome for outcome in outcomes if outcome.job.id not in locked] if locked else outcomes
             answers = ack.send(self.database, outcomes)
             admission = self._admissions.send(self.database, limit=self._backoff.most) if admits else None
+            said = self._say_whether_asleep() if claims else None
             claim = self._claim() if claims else None
             self._prefetch.hand_over()
+        if said is not None:
+            self._is_asleep = said.fetchall() == [(True,)]
+            pause = SLEEP_AGAIN_SECONDS if self._is_asleep else 2 * self._sleep_pause
+            self._sleep_pause = min(pause, conf.poll_seconds)
+            self._sleep_at = time.monotonic() + self._sleep_pause
         found = self._accept_claim(claim, begun) if claim is not None else None
         if limits is not None:
             self._apply_limits(limits)
@@ -338,6 +356,25 @@ class Consumer:
     def _demand(self) -> int:
         """Return the number of jobs to claim; 0 where none may be claimed."""
         return self._prefetch.demand() if not self._stopping and self._shared.is_lease_valid() else 0
+
+    def _say_whether_asleep(self) -> PendingResult | None:
+        """Say that this session sleeps, before a look for jobs, or no longer does, before a claim.
+
+        It is asleep only after that look. Any job is committed before it, and found by it; or after this statement, and
+        then a caller that asks after its own commit sees that a session sleeps.
+        """
+        if self._is_asleep and self._cursors.is_ready:
+            self._is_asleep = False
+            self.database.send(statement("awake"), {})
+        elif self._may_sleep():
+            self._cursors.mark_ready(None)
+            return self.database.send(statement("sleep"), {"queues": list(self._cursors.served.names) or [""]})
+        return None
+
+    def _may_sleep(self) -> bool:
+        is_time = time.monotonic() >= max(self._sleep_at, self._backoff.claim_at)
+        can_sleep = self.database.is_listening and not self._is_asleep and not self._cursors.is_ready
+        return is_time and can_sleep and self._demand() > 0 and self._cursors.can_look()
 
     def _claim(self, *, apart: bool = False) -> Claim | None:
         if not (limit := self._demand()) or time.monotonic() < self._backoff.claim_at:

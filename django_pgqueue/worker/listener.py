@@ -19,9 +19,13 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection, only_reads
 from django_pgqueue.db.errors import is_over_limit
 from django_pgqueue.db.notify import CHANNEL, CONTROL, ECHO, send_notification
+from django_pgqueue.db.queries import statement
+from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.worker.heartbeat import Liveness
 
 logger = logging.getLogger("django_pgqueue.worker")
+
+ALL = QueueSelector()
 
 PING_SECONDS = 30.0  # between checks of a connection on which nothing comes
 TRY_AGAIN_SECONDS = 300.0  # between tries of LISTEN where no notification arrives
@@ -55,7 +59,10 @@ class Listener:
             and with None after each (re)connect, when anything may have been missed.
     """
 
-    def __init__(self, session: Liveness, notified: Callable[[set[str] | None], None]) -> None:
+    def __init__(
+        self, session: Liveness, notified: Callable[[set[str] | None], None], served: QueueSelector = ALL
+    ) -> None:
+        self._served = served
         self.works: bool | None = None  # whether notifications arrive; None while that is not known
         self.is_settled = threading.Event()  # set once the first try is over, however it went
         self._alias = conf.listen_database
@@ -90,7 +97,7 @@ class Listener:
         connection: Any = self._database.autocommit()
         useless = listen(self._database, connection, conf.database)
         if useless is None and (self._alias != conf.database or self._database.is_pooled):
-            connection.execute(LISTEN.format(sql.Identifier(CHANNEL)))  # the processes cannot do so themselves
+            self._stand_in(connection)
         worked, self.works = self.works, useless is None
         self.is_settled.set()
         if self.works:
@@ -105,6 +112,13 @@ class Listener:
             )
         self.close()
         self._session.forgo()
+
+    def _stand_in(self, connection: Any) -> None:
+        """Listen for processes that cannot do so themselves, and never be awake, as they may sleep at any time."""
+        connection.execute(LISTEN.format(sql.Identifier(CHANNEL)))
+        queues = {"queues": list(self._served.names) or [""]}
+        while connection.execute(statement("sleep"), queues).fetchall() != [(True,)]:
+            pass
 
     def _wait(self) -> None:
         with selectors.DefaultSelector() as selector:

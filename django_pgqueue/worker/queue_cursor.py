@@ -129,6 +129,15 @@ class QueueCursors:
             cursor.low_water = min(cursor.low_water, place)
         self._add([queue])
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether a queue may have work."""
+        return bool(self._ready)
+
+    def can_look(self) -> bool:
+        """Whether the next claim, sent with other statements, may look at all queues."""
+        return not self._failed_looks
+
     def wait_until(self) -> float:
         """Return when there will be a reason to claim, monotonic; in the past if there is one already."""
         if self._ready:
@@ -226,7 +235,10 @@ class QueueCursors:
             logger.warning("Jobs of queue %r cannot be claimed (failure %d): %s", queue, failures, reason)
 
     def _look(self, database: QueueConnection, now: float) -> None:
-        self._add(ready_queues(database, self.served))
+        found = ready_queues(database, self.served)
+        self._add(found)
+        for queue, cursor in self._cursors.items():
+            cursor.needs_full_scan &= queue in found
         self._look_at = now + conf.poll_seconds * random.uniform(0.8, LATEST_SHARE)  # noqa: S311 - jitter
         if self._suspected == "":
             self._suspected = None

@@ -112,7 +112,7 @@ class Supervisor:
             meter=meter,
             compute=self._keys.compute,
         )
-        self._listener = Listener(session, self._notified)
+        self._listener = Listener(session, self._notified, plan.served)
         self._tables = TableMaintenance(self.pool)
         beat, pause = self._heartbeat.pass_once, conf.lease_seconds / 3
         self._heartbeat_loop = ServiceRunner("heartbeat", beat, longest_pause=pause)

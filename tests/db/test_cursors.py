@@ -12,6 +12,7 @@ from psycopg.pq import PipelineStatus
 import tests.app.tasks as app
 from django_pgqueue.db import cursors, notify
 from django_pgqueue.models import Job
+from tests.support.sleeping import fall_asleep
 
 PREPARED = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%%INSERT INTO pgqueue_jobs%%'"
 
@@ -22,6 +23,7 @@ def announced(queue, caller):
     listening, heard = queue.autocommit(), []
     listening.add_notify_handler(lambda notification: heard.append(notification.payload))
     listening.execute("LISTEN pgqueue_jobs")
+    fall_asleep(listening)
 
     def so_far():
         listening.execute("SELECT 1")
@@ -78,7 +80,7 @@ def test_job_whose_commit_fails_is_an_error_of_the_caller_though_its_wake_up_goe
     assert app.noop.enqueue().created
 
 
-def test_job_is_there_though_its_wake_up_is_refused(caller, monkeypatch, caplog):
+def test_job_is_there_though_its_wake_up_is_refused(announced, monkeypatch, caplog):
     monkeypatch.setattr(notify, "queue_payload", lambda name: "x" * 8000)  # more than PostgreSQL takes
     handle = app.noop.enqueue()
     assert Job.objects.filter(pk=handle.id).exists()

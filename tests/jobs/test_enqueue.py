@@ -19,6 +19,7 @@ from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, Inva
 from django_pgqueue.models import Job
 from django_pgqueue.signals import job_enqueued
 from tests.support.many import enqueued_ids
+from tests.support.sleeping import fall_asleep
 from tests.support.waiting import eventually
 
 HOUR = dt.timedelta(hours=1)
@@ -30,6 +31,7 @@ def notifications(queue: QueueConnection):
     listening, heard = queue.autocommit(), []
     listening.add_notify_handler(lambda notify: heard.append(notify.payload))
     listening.execute("LISTEN pgqueue_jobs")
+    fall_asleep(listening)
 
     def so_far() -> list[str]:
         listening.execute("SELECT pg_notify('pgqueue_jobs', 'so far')")  # they come in the order of their commits
@@ -465,7 +467,7 @@ def test_notify_can_be_switched_off(notifications, settings):
     assert notifications() == []
 
 
-def test_failing_wake_up_does_not_reach_the_caller(transactional_db, monkeypatch, caplog):
+def test_failing_wake_up_does_not_reach_the_caller(notifications, transactional_db, monkeypatch, caplog):
     monkeypatch.setattr("django_pgqueue.db.notify.queue_payload", lambda name: "x" * 8000)  # more than PostgreSQL takes
     with transaction.atomic():
         app.noop.enqueue()

@@ -21,6 +21,7 @@ from tests.app.models import Mark
 from tests.support import needs
 from tests.support.many import enqueued_ids
 from tests.support.server import Server
+from tests.support.sleeping import fall_asleep
 from tests.support.waiting import eventually
 
 ALIAS = "own"
@@ -145,6 +146,7 @@ def restart(server: Server) -> None:
 
 def test_full_notification_queue_does_not_keep_a_job_from_being_enqueued(server, hoarder, caplog):
     """That it is full is said once. When no session hoards any more, the next announcement makes room, and is heard."""
+    fall_asleep(hoarder)
     for _ in range(2):
         with transaction.atomic(using=ALIAS):
             handle = app.record.using(database=ALIAS).enqueue("x")
@@ -155,6 +157,7 @@ def test_full_notification_queue_does_not_keep_a_job_from_being_enqueued(server,
     hoarder.close()
     with server.connect() as listener:
         listener.execute(f"LISTEN {CHANNEL}")
+        fall_asleep(listener)
         eventually(lambda: app.record.using(database=ALIAS).enqueue("x") and any(listener.notifies(timeout=0)))
     assert caplog.records == [record]
 

@@ -426,3 +426,27 @@ def test_settings_of_transactions_are_made_once_for_a_session_that_listens(liste
     with queue.transaction():
         assert queue.rows(timeout, {}) == [own]
     assert own == ("30s", "off")
+
+
+def test_consumer_looks_everywhere_after_it_has_said_that_it_sleeps(listening, sql):
+    """Callers that have committed and asked before that did not notify it."""
+    assert listening._is_asleep
+    handle = app.noop.enqueue()
+    assert wait_and_claim(listening) == [handle.id]
+    assert not listening._is_asleep
+    sql("INSERT INTO pgqueue_jobs (task, queue) VALUES ('tests.app.tasks.noop', 'mail')")
+    turn(listening)
+    assert (len(listening.slots.accepted), listening._is_asleep) == (2, True)
+
+
+def test_consumer_whose_slots_are_busy_does_not_sleep_and_is_not_notified(listening, queue):
+    ids = enqueued_ids(app.noop, [()] * 6)
+    assert wait_and_claim(listening) == ids[:4]
+    turn(listening)
+    assert not listening._is_asleep
+    heard = []
+    listening._hear = heard.append
+    app.noop.enqueue()
+    listening.database.rows("SELECT 1", {})
+    listening.database.take_notifications()
+    assert heard == []
