@@ -118,8 +118,10 @@ def test_mails_go_nowhere(registry_of, settings):
 
     job = registry_of(write).enqueue()
     before = list(mail.outbox)
-    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"  # no server answers
-    settings.MAILERS = {"default": {}}  # from Django 6.1 on
+    if hasattr(mail, "mailers"):  # from Django 6.1 on
+        settings.MAILERS = {"default": {}}
+    else:
+        settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"  # no server answers
     assert tried(job.id)["emails"] == 1
     assert mail.outbox == before
     assert "e-mails not sent: 1\n" in jobs("try", job.id)
