@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django_pgqueue import registry
-from django_pgqueue.jobs.redaction import REDACTED, Scrub, Scrubber, scrubber_of
+from django_pgqueue.jobs.redaction import REDACTED, Scrub, Scrubber, scrub_end, scrubber_of
 from django_pgqueue.records import ClaimedJob
 
 LOG = "log"
@@ -23,10 +23,10 @@ FIRST_LINES, LAST_LINES = 40, 160
 """Maximum numbers of lines from the begin and from the end of a run."""
 
 LONGEST_LINE = 1000
-"""Maximum number of characters of a line, of a traceback in it too."""
+"""Maximum number of characters of a line, and of the end of the traceback below it."""
 
 SPARE = 1000
-"""Number of characters behind the end of a line in which a sensitive value that begins in it is found."""
+"""Number of characters behind the end of a line, or before that of a traceback, in which sensitive values are found."""
 
 MOST_BYTES = 8 * 1024
 """Maximum size of the lines of a run. A quarter is for its begin."""
@@ -34,7 +34,7 @@ MOST_BYTES = 8 * 1024
 
 NONE = 1000  # a level above all
 
-Line = tuple[float, str, str, str]  # seconds since 1970, level, logger, text
+Line = tuple[float, str, str, str, str]  # seconds since 1970, level, logger, text, traceback
 
 
 class CapturedLog:
@@ -51,10 +51,10 @@ class CapturedLog:
         self._left_out: int = 0
 
     def add(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
+        text, trace = record.getMessage()[: LONGEST_LINE + SPARE], ""
         if record.exc_info and record.exc_info[1] is not None:
-            text += "\n" + "".join(traceback.format_exception(record.exc_info[1]))[-LONGEST_LINE:]
-        line = record.created, record.levelname, record.name, text[: LONGEST_LINE + SPARE]
+            trace = "".join(traceback.format_exception(record.exc_info[1])).rstrip()[-LONGEST_LINE - SPARE - 1 :]
+        line = record.created, record.levelname, record.name, text, trace
         if len(self._first) < FIRST_LINES:
             self.since = self.since or record.created
             self._first.append(line)
@@ -77,11 +77,14 @@ class CapturedLog:
 
 
 def _printed(line: Line, scrub: Scrub) -> str:
-    created, level, logger, text = line
-    spellings = scrub.spellings if len(text) == LONGEST_LINE + SPARE and isinstance(scrub, Scrubber) else ()
-    text = REDACTED if any(len(one) > SPARE for one in spellings) else scrub(text)
+    created, level, logger, text, trace = line
+    longest = max(map(len, scrub.spellings), default=0) if isinstance(scrub, Scrubber) else 0
+    text = REDACTED if longest > SPARE and len(text) == LONGEST_LINE + SPARE else scrub(text)
     if len(text) > LONGEST_LINE:
         text = f"{text[:LONGEST_LINE]}…"
+    if trace:
+        is_cut = len(trace) > LONGEST_LINE + SPARE
+        text += "\n" + (REDACTED if longest > SPARE and is_cut else scrub_end(scrub, trace, LONGEST_LINE))
     return f"{_second(int(created))}.{int(created % 1 * 1000):03}Z {level} {logger}: {text}"
 
 

@@ -38,7 +38,18 @@ def test_a_traceback_follows_its_line():
     except ValueError as error:
         log = log_of(record("failed", exc_info=(type(error), error, error.__traceback__)))
     assert "shop.tasks: failed\nTraceback (most recent call last):\n" in log.text()
-    assert log.text().endswith("ValueError: no luck\n")
+    assert log.text().endswith("ValueError: no luck")
+
+
+def failed(line: str, error: str) -> logging.LogRecord:
+    raised = ValueError(error)
+    return record(line, exc_info=(ValueError, raised, None))
+
+
+def test_the_end_of_a_long_traceback_is_kept_below_a_long_line():
+    text = log_of(failed("x" * 5000, "y" * 5000 + "no luck")).text()
+    assert "x" * LONGEST_LINE + "…\n" in text
+    assert text.endswith("y" * (LONGEST_LINE - 7) + "no luck")
 
 
 @pytest.mark.parametrize("more", [0, 1, 500])
@@ -71,14 +82,17 @@ def test_sensitive_values_are_left_out(registry_of):
 
     task = registry_of(login)
 
-    def log(secret, text):
+    def log(secret, text, error=""):
         made = CapturedLog(make_job(task, attempt=1, run_at=0.0, args=f'["{secret}"]'))
-        made.add(record(text))
+        made.add(failed(text, error) if error else record(text))
         return made.text()
 
     assert log("hunter22", "trying hunter22").endswith("trying [redacted]")
     long = "s" * (captured_log.SPARE + 1)
     assert log(long, "x" * LONGEST_LINE + long).endswith("tasks: [redacted]")
+    end = "y" * (LONGEST_LINE - 4)
+    assert log("hunter22", "failed", "y" * 5000 + "hunter22" + end).endswith(f"failed\n[redacted]{end}")
+    assert log(long, "failed", long + end).endswith("failed\n[redacted]")
 
 
 def test_progress_and_lines_are_told_apart():
