@@ -222,7 +222,7 @@ class JobControl(Exception):
 
 
 class Discard(JobControl):
-    """Raise in a task to stop trying: the job goes to ``dead_jobs`` at once, with this message as its story.
+    """Raise in a task to stop trying: the job goes to the dead jobs at once, with this message as its story.
 
     Args:
         message: why there is no point in another attempt.
@@ -239,7 +239,7 @@ class ResultRefused(Discard):
 class Retry(JobControl):
     """Raise in a task to end the attempt as failed, and to say when the next one is due.
 
-    It counts as any failure: after ``max_attempts`` of them the job goes to ``dead_jobs`` as exhausted. The history has
+    It counts as any failure: after ``max_attempts`` of them the job goes to the dead jobs as exhausted. The history has
     this exception; where it has no message and is raised ``from`` another one, that one.
 
     Args:
@@ -308,4 +308,4 @@ class JobTimeout(JobInterrupted):
 
 
 class JobKilled(JobInterrupted):
-    """The job was killed. It goes to ``dead_jobs``, also if the task raises another error; unless it returns."""
+    """The job was killed. It goes to the dead jobs, also if the task raises another error; unless it returns."""

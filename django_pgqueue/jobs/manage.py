@@ -19,7 +19,7 @@ class Killed(NamedTuple):
     """The ids of jobs by what ``kill`` has done with them.
 
     Attributes:
-        dead: moved to ``dead_jobs``.
+        dead: moved to the dead jobs.
         requested: running; their workers were asked to stop them.
     """
 
@@ -30,7 +30,7 @@ class Killed(NamedTuple):
 def kill(ids: JobIds, *, by: By = "", database: Where = None) -> Killed:
     """Kill jobs in the caller's transaction, or in one of its own if none is open.
 
-    A job that is not running goes to ``dead_jobs`` with the reason ``killed``. A running one is asked to stop: its
+    A job that is not running goes to the dead jobs with the reason ``killed``. A running one is asked to stop: its
     worker learns of it after the commit, sets ``current_job().is_kill_requested``, cancels an async task at once and
     raises ``JobKilled`` in a plain one a second later. If it does not listen, the process is ended some seconds later.
 

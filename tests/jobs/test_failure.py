@@ -92,6 +92,11 @@ def test_time_limit_is_no_exception_that_a_task_discards_on():
     assert outcome_of(raising(ValueError("late")), current=current, discard_on=Exception).fate is Fate.RETRIED
 
 
+def test_decision_of_the_task_is_no_exception_that_it_discards_on():
+    assert outcome_of(raising(Retry()), discard_on=Exception).fate is Fate.RETRIED
+    assert outcome_of(raising(Snooze(1)), discard_on=Exception).fate is Fate.SNOOZED
+
+
 def test_path_that_leads_to_no_exception_is_logged_and_the_job_tried_again(caplog):
     outcome = outcome_of(raising(ValueError("x")), discard_on="tests.nowhere.Error")
     assert outcome.fate is Fate.RETRIED
