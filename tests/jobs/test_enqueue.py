@@ -236,21 +236,6 @@ def test_calls_of_many_tasks_and_options_are_one_statement(django_assert_num_que
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("options", [{}, {"fair_key": "k"}], ids=["plain", "with a key"])
-def test_job_of_mixed_calls_is_the_same_row_as_one_that_is_enqueued_alone(options):
-    """Whatever column enqueueing fills."""
-    run_at = timezone.now() + HOUR
-    task = app.record.using(
-        queue="mail", priority=3, run_at=run_at, keep_for=60, expires=90, metadata={"order": [1]}, timeout=2, **options
-    )
-    handles = [task.enqueue("x"), *enqueue_many([task.bind("x"), app.noop.bind()])[:1]]
-    alone, mixed = (Job.objects.filter(pk=handle.id).values().get() for handle in handles)
-    for own in ("id", "enqueued_at"):
-        del alone[own], mixed[own]
-    assert mixed == alone
-
-
-@pytest.mark.django_db
 def test_thousands_of_calls_with_options_of_their_own_keep_their_order():
     calls = [app.record.using(priority=number % 200 - 100).bind(str(number)) for number in range(3000)]
     ids = [handle.id for handle in enqueue_many(calls)]

@@ -90,7 +90,7 @@ def test_web_server_says_of_a_job_what_enqueueing_says_and_no_more(as_role, sql)
 
 def test_columns_that_the_web_server_may_insert_are_those_that_the_statements_name():
     named = set()
-    for name in ("enqueue", "enqueue_keyed", "enqueue_many"):
+    for name in ("enqueue", "enqueue_many", "enqueue_calls", "enqueue_keyed", "enqueue_keyed_calls"):
         [columns] = re.findall(r"INSERT INTO pgqueue_jobs \(([^)]*)\)", statement(name))
         named |= set(re.findall(r"\w+", columns))
     assert named == WHAT_ENQUEUEING_SAYS
