@@ -2,13 +2,14 @@
 
 import dataclasses
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from django_pgqueue import keys
 from django_pgqueue.insights.formatting import plain
-from django_pgqueue.options import Options, RetryRules
+from django_pgqueue.options import Options, RetryRules, TaskRules
 from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.retry_policy import BackoffRule, Discards
 from django_pgqueue.schedules.periodic import declared
 
 OF_EVERY_TASK = frozenset({"queue", "priority", "max_attempts", "timeout", "lease"})
@@ -27,26 +28,23 @@ def options_of(task: TaskDefinition) -> dict[str, Any]:
     }
     names = [option.name for option in dataclasses.fields(Options) if option.name not in OF_EVERY_TASK]
     found |= {name: getattr(options, name) for name in names if getattr(options, name) != getattr(default, name)}
-    return {name: _as_json(value) for name, value in (found | dict(_own_options(task))).items()}
+    return {name: _as_json(value) for name, value in (found | _own_options(task)).items()}
 
 
-def _own_options(task: TaskDefinition) -> Iterator[tuple[str, Any]]:
-    rules = task.retry_rules
-    if rules.backoff is not RetryRules.backoff:
-        yield "backoff", rules.backoff.function
-    if rules.max_snoozes is not None:
-        yield "max_snoozes", rules.max_snoozes
-    if rules.discard_on.kinds:
-        yield "discard_on", rules.discard_on.kinds
-    if task.atomic:
-        yield "atomic", True
-    if task.capture_logs_from:
-        yield "capture_logs", task.capture_logs_from
-    if task.sensitive_parameters:
-        yield "sensitive_parameters", task.sensitive_parameters
+def _own_options(task: TaskDefinition) -> dict[str, Any]:
+    """Return the options of the task itself that differ from their defaults; ``as_json`` has its aliases."""
+    in_force = vars(task) | vars(task.retry_rules) | {"capture_logs": task.capture_logs_from or None}
+    default = vars(TaskRules()) | vars(RetryRules())
+    names = [rule.name for rule in dataclasses.fields(TaskRules) if rule.name != "aliases"]
+    return {name: in_force[name] for name in names if in_force[name] != default[name]}
 
 
 def _as_json(value: Any) -> Any:
+    match value:
+        case BackoffRule():
+            value = value.function
+        case Discards():
+            value = value.kinds
     value = keys.as_json(value)
     if isinstance(value, Mapping):
         if not value:

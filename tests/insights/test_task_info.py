@@ -5,6 +5,8 @@ import datetime as dt
 import tests.app.tasks as app
 from django_pgqueue import Limit, periodic, registry
 from django_pgqueue.insights.task_info import as_json, described
+from django_pgqueue.options import OF_RULES, OF_TASKS
+from tests.support.every_option import STORED
 from tests.support.keyed import keyed
 
 
@@ -61,3 +63,26 @@ def test_options_of_the_task_itself_are_told():
     assert ", unique (by label), limit (by label, running 3)" in described(chosen)[1]
     assert as_json(app.record.using(unique=True))["options"]["unique"] is True
     assert described(app.record.using(unique=True))[1].endswith(", unique")
+
+
+def test_each_option_is_told_that_is_given():
+    own = {
+        "backoff": 5,
+        "max_snoozes": 3,
+        "discard_on": (ValueError, "shop.Declined"),
+        "atomic": True,
+        "aliases": ["tests.former"],
+        "sensitive_parameters": ["label"],
+        "capture_logs": "INFO",
+    }
+    assert own.keys() == OF_TASKS == OF_RULES
+    by_default, told = as_json(keyed())["options"], as_json(keyed(**own))
+    assert told["aliases"] == own.pop("aliases")
+    assert {name: value for name, value in told["options"].items() if name not in by_default} == own | {
+        "backoff": "a function",
+        "discard_on": ["builtins.ValueError", "shop.Declined"],
+    }
+    for name, value in STORED.items():
+        assert as_json(app.record.using(**{name: value}))["options"][name] != by_default.get(name)
+    settled = keyed(capture_logs=False, discard_on=())
+    assert as_json(settled)["options"] == by_default, "as without them"
