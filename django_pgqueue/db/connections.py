@@ -309,6 +309,11 @@ class QueueConnection:
         """
         self._channel, self._heard = channel, heard
 
+    @property
+    def can_listen(self) -> bool:
+        """Whether notifications come to this connection once it is open, as far as is known."""
+        return bool(self._channel) and not self.is_pooled
+
     def take_notifications(self) -> None:
         """Pass the notifications on that have come. Does not wait.
 

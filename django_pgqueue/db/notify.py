@@ -215,10 +215,10 @@ def _after_commit(to: str | Database, payloads: tuple[str, ...], channel: str = 
         to.announcements.setdefault(channel, set()).update(payloads)
         return
     alias = to if isinstance(to, str) else to.alias
-    connection = postgresql(alias)
-    if not connection.in_atomic_block and not connection.get_autocommit():
-        # set_autocommit(False): on_commit would raise, so it goes with the transaction
-        send_notification(CallerConnection(alias), payloads, channel=channel)
+    connection, caller = postgresql(alias), CallerConnection(alias)
+    if not connection.in_atomic_block and caller.in_transaction:
+        # set_autocommit(False), or a BEGIN of which Django does not know: it goes with the transaction
+        send_notification(caller, payloads, channel=channel)
     elif not _is_pending(connection, wake_up := Notification(alias, payloads, channel)):
         transaction.on_commit(wake_up, using=alias)
 

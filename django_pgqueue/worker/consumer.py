@@ -141,7 +141,7 @@ class Consumer:
         due = min(self._admissions.wait_until(), self._limits.due_at(), self._updates.wait_until())
         if self._demand():
             due = min(due, self._claim_at())
-            if self.database.is_listening and not self._is_asleep:
+            if self.database.can_listen and not (self._is_asleep and self.database.is_listening):
                 due = min(due, max(self._sleep_at, self._backoff.claim_at))
         if self._is_asleep and self._cursors.is_ready:
             return 0.0
@@ -361,7 +361,8 @@ class Consumer:
         """Say that this session sleeps, before a look for jobs, or no longer does, before a claim.
 
         It is asleep only after that look. Any job is committed before it, and found by it; or after this statement, and
-        then a caller that asks after its own commit sees that a session sleeps.
+        then a caller that asks after its own commit sees that a session sleeps. While looks fail, none is made here:
+        announced jobs are claimed all the same.
         """
         if self._is_asleep and self._cursors.is_ready:
             self._is_asleep = False
@@ -374,7 +375,7 @@ class Consumer:
     def _may_sleep(self) -> bool:
         is_time = time.monotonic() >= max(self._sleep_at, self._backoff.claim_at)
         can_sleep = self.database.is_listening and not self._is_asleep and not self._cursors.is_ready
-        return is_time and can_sleep and self._demand() > 0 and self._cursors.can_look()
+        return is_time and can_sleep and self._demand() > 0
 
     def _claim(self, *, apart: bool = False) -> Claim | None:
         if not (limit := self._demand()) or time.monotonic() < self._backoff.claim_at:

@@ -27,6 +27,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 ALL = QueueSelector()
 
+SLEEP_AGAIN_SECONDS = 0.002  # pause after a try to sleep, which fails while a caller asks whether a session does
 PING_SECONDS = 30.0  # between checks of a connection on which nothing comes
 TRY_AGAIN_SECONDS = 300.0  # between tries of LISTEN where no notification arrives
 
@@ -118,7 +119,7 @@ class Listener:
         connection.execute(LISTEN.format(sql.Identifier(CHANNEL)))
         queues = {"queues": list(self._served.names) or [""]}
         while connection.execute(statement("sleep"), queues).fetchall() != [(True,)]:
-            pass
+            time.sleep(SLEEP_AGAIN_SECONDS)
 
     def _wait(self) -> None:
         with selectors.DefaultSelector() as selector:

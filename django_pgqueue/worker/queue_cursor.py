@@ -134,10 +134,6 @@ class QueueCursors:
         """Whether a queue may have work."""
         return bool(self._ready)
 
-    def can_look(self) -> bool:
-        """Whether the next claim, sent with other statements, may look at all queues."""
-        return not self._failed_looks
-
     def wait_until(self) -> float:
         """Return when there will be a reason to claim, monotonic; in the past if there is one already."""
         if self._ready:

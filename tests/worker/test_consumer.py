@@ -16,6 +16,7 @@ from django_pgqueue.records import Fate
 from django_pgqueue.signals import job_died
 from django_pgqueue.states import DeathReason
 from django_pgqueue.worker import consumer as consumer_module
+from django_pgqueue.worker import queue_cursor
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.outbox import Outbox
 from django_pgqueue.worker.shared_state import SharedState, now
@@ -450,3 +451,17 @@ def test_consumer_whose_slots_are_busy_does_not_sleep_and_is_not_notified(listen
     listening.database.rows("SELECT 1", {})
     listening.database.take_notifications()
     assert heard == []
+
+
+def test_consumer_sleeps_though_its_look_fails_and_is_notified(listening, monkeypatch):
+    """Else it would neither wait nor learn of any job."""
+    with monkeypatch.context() as patch:
+        patch.setattr(queue_cursor, "ready_queues", lambda database, _: database.rows("SELECT 1 FROM nothing", {}))
+        listening.wake()
+        cycles(listening, 2)
+        assert listening._cursors._failed_looks == 1
+        listening._cursors._retry_look_at += 3600
+        cycles(listening, 3)
+        assert listening._due_at() > now()
+        handle = app.noop.enqueue()
+        assert wait_and_claim(listening) == [handle.id]

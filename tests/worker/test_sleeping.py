@@ -101,6 +101,21 @@ def test_worker_does_not_wait_for_a_caller_that_asks_and_does_not_end(sessions):
     assert fall_asleep(worker) is True
 
 
+def test_caller_in_a_transaction_unknown_to_django_keeps_no_worker_from_sleep(sessions):
+    """It would keep the answer locked until its end; the notification goes with its commit."""
+    worker = sessions()
+    worker.execute("LISTEN pgqueue_jobs")
+    with connection.cursor() as cursor:
+        cursor.execute("BEGIN")
+        try:
+            app.noop.enqueue()
+            assert fall_asleep(worker) is True
+            assert not heard(worker)
+        finally:
+            cursor.execute("COMMIT")
+    assert heard(worker) == 1
+
+
 @pytest.fixture
 def consumers(transactional_db, settings):
     """Two that never poll, each running in a thread."""
