@@ -378,7 +378,9 @@ class QueueConnection:
         self.is_preparing = not self.is_pooled or keeps_apart(connection) if wanted is None else wanted
         connection.prepare_threshold = 2 if self.is_preparing else None
         self._knows_transaction_timeout = connection.info.server_version >= POSTGRESQL_17
-        if self._channel and not self.is_pooled:
+        if not self.is_pooled:
+            connection.execute("SET idle_session_timeout = 0")  # it may have nothing to say for as long as it likes
+        if self.can_listen:
             connection.add_notify_handler(lambda notification: self._heard(notification.payload))
             connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
             text, limits = self._set_local(None)

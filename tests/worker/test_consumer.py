@@ -429,6 +429,12 @@ def test_settings_of_transactions_are_made_once_for_a_session_that_listens(liste
     assert own == ("30s", "off")
 
 
+def test_idle_sessions_of_the_queue_are_not_ended(queue, monkeypatch):
+    monkeypatch.setitem(queue._wrapper.settings_dict["OPTIONS"], "options", "-c idle_session_timeout=60000")
+    queue.close()
+    assert queue.rows("SHOW idle_session_timeout", {}) == [("0",)]
+
+
 def test_consumer_looks_everywhere_after_it_has_said_that_it_sleeps(listening, sql):
     """Callers that have committed and asked before that did not notify it."""
     assert listening._is_asleep
