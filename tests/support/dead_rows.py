@@ -6,14 +6,13 @@ import pytest
 
 import tests.app.tasks as app
 from tests.support.storage import without_autovacuum
-from tests.support.waiting import eventually
-from tests.support.workers import other_sessions
+from tests.support.workers import until_alone
 
 
 @pytest.fixture
 def own_vacuum_only(queue, sql):
     """Keep autovacuum away from the table, and begin with nothing dead on it, nor in the books of earlier sessions."""
-    eventually(lambda: not other_sessions(sql))
+    until_alone(sql)
     with without_autovacuum(sql):
         sql("SELECT pg_stat_force_next_flush()")
         sql("VACUUM pgqueue_jobs")

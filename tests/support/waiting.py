@@ -5,6 +5,7 @@ machine had other things to do, is worse than one that lets a test which fails a
 """
 
 import contextlib
+import inspect
 import os
 import threading
 import time
@@ -24,18 +25,29 @@ environment, as ``PATIENCE``, in seconds.
 LONG_PATIENCE_SECONDS = 4 * PATIENCE_SECONDS
 """Timeout of what usually takes many moments: a demo, a build, processes that start one after the other."""
 
+LONGEST_WORDING = 6  # lines of a condition, in the message of a wait in vain
+
 
 def eventually(condition: Callable[[], Any], *, seconds: float = PATIENCE_SECONDS) -> Any:
-    """Wait until ``condition`` is true and return its value; fail after ``seconds``.
+    """Wait until ``condition`` is true and return its value; fail after ``seconds``, with what it was and returned.
 
     What takes long is looked at less often: asking takes the time of those who are waited for.
     """
     begun = time.monotonic()
     while not (value := condition()):
         waited = time.monotonic() - begun
-        assert waited < seconds, f"not within {seconds} s: {getattr(condition, '__doc__', None) or condition}"
+        assert waited < seconds, f"not within {seconds} s, but {value!r}: {wording(condition)}"
         time.sleep(min(max(waited / 8, 0.01), 0.05))
     return value
+
+
+def wording(function: Callable[[], Any]) -> str:
+    """Return the docstring of a function of the tests, else the beginning of its code; of anything else its repr."""
+    if inspect.isfunction(function):
+        with contextlib.suppress(OSError, SyntaxError):  # its file is not there, or begins in the middle of a line
+            lines = (function.__doc__ or inspect.getsource(function)).strip().splitlines()
+            return " ".join(line.strip() for line in lines[:LONGEST_WORDING])
+    return repr(function)
 
 
 @contextlib.contextmanager
@@ -47,7 +59,7 @@ def beside(target: Callable[[], Any], *, seconds: float = PATIENCE_SECONDS) -> I
         yield running
     finally:
         running.join(seconds)
-    assert not running.is_alive(), f"not within {seconds} s: the end of {target}"
+    assert not running.is_alive(), f"not within {seconds} s, the end of: {wording(target)}"
 
 
 def until_gone(queue: QueueConnection, session: int) -> None:

@@ -17,7 +17,7 @@ from django_pgqueue.models import Worker
 from django_pgqueue.version import VERSION
 from tests.support.many import enqueued_ids
 from tests.support.waiting import PATIENCE_SECONDS, eventually
-from tests.support.workers import other_sessions
+from tests.support.workers import until_alone
 
 ALIVE = dt.timedelta(minutes=5)
 
@@ -56,7 +56,7 @@ def forget_counters(sql) -> None:
 
 def forget_others(sql) -> None:
     """Begin to count anew when no session is left that could tell of earlier tests; while no other session is open."""
-    eventually(lambda: not other_sessions(sql))
+    until_alone(sql)
     forget_counters(sql)
 
 

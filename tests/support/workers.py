@@ -3,8 +3,10 @@
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from django.db import connection
@@ -15,13 +17,39 @@ from tests.support.waiting import PATIENCE_SECONDS, eventually
 MANAGE = Path(__file__).parent.parent / "manage.py"
 
 
-def other_sessions(sql: Callable[..., list[tuple]]) -> list[tuple]:
+LEFT_SECONDS = PATIENCE_SECONDS / 6
+"""For how long a session of an earlier test may be idle: it is ending, or that test has left it open."""
+
+
+class OtherSession(NamedTuple):
+    application_name: str
+    pid: int
+    state: str
+    idle_seconds: float
+    query: str
+
+
+def other_sessions(sql: Callable[..., list[tuple]]) -> list[OtherSession]:
     """Return who else has a session on the database, those of earlier tests included that are just ending."""
     sql("SELECT pg_stat_clear_snapshot()")  # else a transaction would be told the same again and again
-    return sql(
-        "SELECT pid, application_name FROM pg_stat_activity "
+    found = sql(
+        "SELECT application_name, pid, state, "
+        "CASE WHEN state = 'active' THEN 0.0 ELSE EXTRACT(epoch FROM clock_timestamp() - state_change)::float8 END, "
+        "left(query, 100) FROM pg_stat_activity "
         "WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
     )
+    return [OtherSession._make(row) for row in found]
+
+
+def until_alone(sql: Callable[..., list[tuple]]) -> None:
+    """Wait for the end of the sessions of earlier tests; fail as soon as one of them must have been left open."""
+    begun = time.monotonic()
+    while sessions := other_sessions(sql):
+        waited = time.monotonic() - begun
+        left = [session for session in sessions if waited >= LEFT_SECONDS and session.idle_seconds >= LEFT_SECONDS]
+        assert not left, f"left open by an earlier test: {left}"
+        assert waited < PATIENCE_SECONDS, f"not within {PATIENCE_SECONDS} s, the end of {sessions}"
+        time.sleep(0.01)
 
 
 def database_url() -> str:
