@@ -33,6 +33,7 @@ pytest_plugins = [
     "tests.support.counted",
     "tests.support.dead_rows",
     "tests.support.declarations",
+    "tests.support.passes",
     "tests.support.recent",
     "tests.support.retention",
     "tests.support.slots",

@@ -3,7 +3,6 @@
 import datetime as dt
 import heapq
 from itertools import count
-from types import SimpleNamespace
 
 import pytest
 from django.db import connection, transaction
@@ -15,9 +14,6 @@ from django_pgqueue.flow.fairness import START, advance_fair_keys
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.models import Job, QueueHead
-from django_pgqueue.worker.config import WorkerConfig
-from django_pgqueue.worker.heartbeat import HeartbeatMonitor
-from django_pgqueue.worker.maintenance import MaintenanceRunner
 from tests.support.many import enqueued_ids
 
 HOUR = dt.timedelta(hours=1)
@@ -154,27 +150,17 @@ def test_round_goes_over_all_keys_in_bounded_slices(queue):
     assert advance_fair_keys(queue, after=done.next, limit=4) == (2, 0, START)
 
 
-def test_maintenance_lets_keys_catch_up_again_and_again(queue, monkeypatch):
+def test_maintenance_lets_keys_catch_up_again_and_again(queue, monkeypatch, maintenance_runner):
     monkeypatch.setattr("django_pgqueue.flow.fairness.LATE_SECONDS", 0.0)
     add("b", 150)
     late_commit("a", 200)
     behind = Job.objects.filter(fair_key="b", run_at__gt=connection_now() - HOUR / 2)
-    pool = SimpleNamespace(
-        plan=WorkerConfig(),
-        ended=[],
-        living=[],
-        finished=int,
-        fill=lambda database: None,
-        next_start_seconds=lambda: None,
-        worker_ids=list,
-    )
-    maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda payloads: None, drained=None)
+    maintenance = maintenance_runner()
     maintenance.pass_once()
     assert behind.count() == 50
     Job.objects.filter(fair_key="b").exclude(pk__in=list(behind.values_list("pk", flat=True))).delete()  # they ran
     maintenance.pass_once()
     assert behind.count() == 0
-    maintenance.database.close()
 
 
 def test_head_that_was_slow_to_find_is_noted_for_those_who_enqueue(queue, monkeypatch, sql):

@@ -1,5 +1,6 @@
 """Bulk actions are begun, stopped, and done slice by slice."""
 
+import contextlib
 import json
 import threading
 
@@ -115,10 +116,9 @@ def test_stop_comes_after_the_slice_that_is_under_way(queue, other_queue):
         has_stopped.set()
 
     waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %(what)s"
-    with beside(press), other_queue.transaction():
+    with contextlib.closing(stopper), beside(press), other_queue.transaction():
         other_queue.rows("SELECT id FROM pgqueue_bulk_actions FOR UPDATE", {})
         eventually(lambda: has_stopped.is_set() or queue.rows(waiting, {"what": "%pgqueue_bulk_actions%"}))
-    stopper.close()
     assert ended(bulk_action_id).stopped_by == "bob"
 
 

@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from itertools import zip_longest
-from types import SimpleNamespace
 
 import pytest
 from django.db import OperationalError, transaction
@@ -38,8 +37,6 @@ from django_pgqueue.maintenance.reaper import settle_dead_process
 from django_pgqueue.models import Job, Stat
 from django_pgqueue.records import EndCounts, Fate, Outcome
 from django_pgqueue.states import DeathReason
-from django_pgqueue.worker.heartbeat import HeartbeatMonitor
-from django_pgqueue.worker.maintenance import MaintenanceRunner
 from tests.support.consumers import cycle
 from tests.support.counters import add_and_die
 from tests.support.passes import run_service
@@ -478,23 +475,14 @@ def test_jobs_of_a_dead_process_are_counted_by_how_far_they_had_come(queue):
     assert settled.ends.died == (("last", name),)
 
 
-def test_maintenance_counts_what_expires_and_adds_it_when_that_is_due(queue, sql):
+def test_maintenance_counts_what_expires_and_adds_it_when_that_is_due(queue, sql, maintenance_runner):
     app.noop.using(expires=dt.timedelta(hours=1)).enqueue()
     sql("UPDATE pgqueue_jobs SET expires_at = now() - interval '1 s'")
-    maintenance = MaintenanceRunner(
-        "default",
-        SimpleNamespace(ended=[], living=[], finished=int),
-        HeartbeatMonitor(30),
-        wake=lambda queues: None,
-        drained=None,
-    )
-    try:
-        for service in ("read_pending", "expire", "write_stats"):
-            run_service(maintenance.services, service)
-        assert not Stat.objects.exists(), "it is not due"
-        maintenance._stats._add_at = 0.0
-        run_service(maintenance.services, "write_stats")
-    finally:
-        maintenance.database.close()
+    maintenance = maintenance_runner()
+    for service in ("read_pending", "expire", "write_stats"):
+        run_service(maintenance.services, service)
+    assert not Stat.objects.exists(), "it is not due"
+    maintenance._stats._add_at = 0.0
+    run_service(maintenance.services, "write_stats")
     assert written() == {"died": 1}
     assert expire(queue).ends == EndCounts()

@@ -1,7 +1,6 @@
 """Jobs that are not started in time die, wherever they wait, and no other jobs do."""
 
 import datetime as dt
-from types import SimpleNamespace
 
 import pytest
 from django.db import transaction
@@ -13,8 +12,6 @@ from django_pgqueue.maintenance import expirer as expiring
 from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.records import Fate
-from django_pgqueue.worker.heartbeat import HeartbeatMonitor
-from django_pgqueue.worker.maintenance import MaintenanceRunner
 from tests.support.consumers import cycle
 from tests.support.many import enqueued_ids
 from tests.support.passes import run_service
@@ -113,17 +110,11 @@ def test_pass_takes_a_bounded_slice_and_steps_over_locked_rows(queue, pass_time)
     assert expire(queue, limit=20)[:2] == (1, True)
 
 
-def test_maintenance_ends_all_that_has_expired_and_lets_in_those_behind(queue, pass_time, caplog):
+def test_maintenance_ends_all_that_has_expired_and_lets_in_those_behind(queue, pass_time, caplog, maintenance_runner):
     ids = enqueued_ids(app.noop.using(expires=HOUR, limit_key="k"), [()] * 30)
     behind = app.noop.using(limit_key="k").enqueue().id
     called = []
-    maintenance = MaintenanceRunner(
-        "default",
-        SimpleNamespace(ended=[], living=[], finished=int),
-        HeartbeatMonitor(30),
-        wake=called.append,
-        drained=None,
-    )
+    maintenance = maintenance_runner(wake=called.append)
     run_service(maintenance.services, "read_pending")
     run_service(maintenance.services, "sweep_concurrency")
     run_service(maintenance.services, "admit")
@@ -138,4 +129,3 @@ def test_maintenance_ends_all_that_has_expired_and_lets_in_those_behind(queue, p
     assert Job.objects.get(status="queued").pk == behind
     assert called == [{"default"}, {"default"}]
     assert "Expired: 16 jobs were not started in time" in caplog.text
-    maintenance.database.close()

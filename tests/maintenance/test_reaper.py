@@ -16,9 +16,7 @@ from django_pgqueue.maintenance.reaper import Reaper, forget_workers, reap_gone,
 from django_pgqueue.models import DeadJob, Job, SucceededJob, Worker
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import NEVER
-from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.heartbeat import HeartbeatMonitor
-from django_pgqueue.worker.maintenance import MaintenanceRunner
 from django_pgqueue.worker.shared_state import now
 from tests.support.passes import run_service
 from tests.support.waiting import PATIENCE_SECONDS
@@ -253,7 +251,9 @@ def test_silent_workers_are_forgotten_after_an_hour_if_they_run_nothing(queue, s
 # Workers of others
 
 
-def test_maintenance_that_has_lost_its_server_judges_no_worker_by_sessions_for_a_while(queue, lost, sql, monkeypatch):
+def test_maintenance_that_has_lost_its_server_judges_no_worker_by_sessions_for_a_while(
+    queue, lost, sql, monkeypatch, maintenance_runner
+):
     """The heartbeat may not know yet that there is another server, which has no sessions of the living."""
     monkeypatch.setattr("django_pgqueue.maintenance.reaper.GONE_SECONDS", 0.0)
     lost()
@@ -261,52 +261,35 @@ def test_maintenance_that_has_lost_its_server_judges_no_worker_by_sessions_for_a
     silence(sql, 1)
     monitor = HeartbeatMonitor(30, first=now() - 20)
     monitor.beat(now())
-    pool = SimpleNamespace(
-        plan=WorkerConfig(),
-        ended=[],
-        living=[],
-        finished=int,
-        fill=lambda database: None,
-        next_start_seconds=lambda: None,
-        worker_ids=list,
-    )
-    maintenance = MaintenanceRunner("default", pool, monitor, wake=lambda queues: None, drained=None)
-    try:
-        sql("SELECT pg_terminate_backend(%s)", maintenance.database.autocommit().info.backend_pid)
-        with pytest.raises(OperationalError):
-            maintenance.pass_once()
+    maintenance = maintenance_runner(monitor=monitor)
+    sql("SELECT pg_terminate_backend(%s)", maintenance.database.autocommit().info.backend_pid)
+    with pytest.raises(OperationalError):
         maintenance.pass_once()
-        assert Job.objects.get().status == "running"
-        maintenance.services.reschedule("reap_disconnected", 0.0)
-        maintenance.pass_once()
-        assert Job.objects.get().status == "queued"
-    finally:
-        maintenance.database.close()
+    maintenance.pass_once()
+    assert Job.objects.get().status == "running"
+    maintenance.services.reschedule("reap_disconnected", 0.0)
+    maintenance.pass_once()
+    assert Job.objects.get().status == "queued"
 
 
-def test_maintenance_reaps_only_when_its_own_heartbeats_have_been_steady(queue, lost):
+def test_maintenance_reaps_only_when_its_own_heartbeats_have_been_steady(queue, lost, maintenance_runner):
     """After an outage the leases of the living have passed, too, and they need time to say that they live."""
     lost()
     monitor = HeartbeatMonitor(30)
-    maintenance = MaintenanceRunner(
-        "default", SimpleNamespace(ended=[], living=[], finished=int), monitor, wake=lambda queues: None, drained=None
-    )
-    try:
-        run_service(maintenance.services, "read_pending")
-        run_service(maintenance.services, "reap")
-        assert Job.objects.get().status == "running"
-        monitor.first = now() - 31
-        monitor.beat(now())
-        maintenance.services.reschedule("reap", 0.0)
-        run_service(maintenance.services, "reap")
-        assert Job.objects.get().status == "running", "who lives says so with the next heartbeat"
-        maintenance.services.reschedule("reap", 0.0)
-        [worker_id] = maintenance._reaper._lapsed._seconds
-        maintenance._reaper._lapsed._seconds[worker_id] += 30
-        run_service(maintenance.services, "reap")
-        assert Job.objects.get().status == "queued"
-    finally:
-        maintenance.database.close()
+    maintenance = maintenance_runner(monitor=monitor)
+    run_service(maintenance.services, "read_pending")
+    run_service(maintenance.services, "reap")
+    assert Job.objects.get().status == "running"
+    monitor.first = now() - 31
+    monitor.beat(now())
+    maintenance.services.reschedule("reap", 0.0)
+    run_service(maintenance.services, "reap")
+    assert Job.objects.get().status == "running", "who lives says so with the next heartbeat"
+    maintenance.services.reschedule("reap", 0.0)
+    [worker_id] = maintenance._reaper._lapsed._seconds
+    maintenance._reaper._lapsed._seconds[worker_id] += 30
+    run_service(maintenance.services, "reap")
+    assert Job.objects.get().status == "queued"
 
 
 @pytest.fixture

@@ -36,12 +36,24 @@ class Benched(Slots):
 
 
 @pytest.fixture
-def consumer(transactional_db):
+def consumer_of(transactional_db):
+    """Make a consumer of some slots, whose connection is closed at the end, also of a test that fails."""
+    made = []
+
+    def make(slots: Slots) -> Consumer:
+        made.append(Consumer(1, (), slots, slots._shared))
+        return made[-1]
+
+    yield make
+    for consumer in made:
+        consumer.database.close()
+
+
+@pytest.fixture
+def consumer(consumer_of):
     shared = SharedState()
     shared.extend_lease(now() + 60)
-    made = Consumer(1, (), Benched(4, shared, stdlib_queue.SimpleQueue()), shared)
-    yield made
-    made.database.close()
+    return consumer_of(Benched(4, shared, stdlib_queue.SimpleQueue()))
 
 
 def cycle(consumer):

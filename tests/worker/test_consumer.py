@@ -185,11 +185,11 @@ def test_consumer_claims_nothing_when_the_lease_of_its_process_has_passed(consum
     assert (consumer.slots.accepted, Job.objects.get().status) == ([], "queued")
 
 
-def test_job_is_not_started_after_the_lease_of_its_process(transactional_db):
+def test_job_is_not_started_after_the_lease_of_its_process(consumer_of):
     shared = SharedState()
     shared.extend_lease(now() - 1)
     outbox = stdlib_queue.SimpleQueue()
-    consumer = Consumer(1, (), Slots(2, shared, outbox), shared)
+    consumer = consumer_of(Slots(2, shared, outbox))
     app.record.enqueue_many([("x",)])
     [job] = claim(consumer.database, "default", limit=1, worker_id=1)
     cell = consumer._in_flight._free.pop()
@@ -204,11 +204,11 @@ def test_job_is_not_started_after_the_lease_of_its_process(transactional_db):
         assert "pgqueue" not in thread.name or thread.daemon
 
 
-def test_what_was_fetched_before_a_lapse_goes_back_before_anything_is_started(transactional_db):
+def test_what_was_fetched_before_a_lapse_goes_back_before_anything_is_started(consumer_of):
     """As after a stall of the network for longer than a lease: others may have run it meanwhile."""
     shared = SharedState()
     shared.extend_lease(now() + 60)
-    consumer = Consumer(1, (), Slots(1, shared, stdlib_queue.SimpleQueue()), shared)
+    consumer = consumer_of(Slots(1, shared, stdlib_queue.SimpleQueue()))
     app.sleep_for_ever.using(priority=1).enqueue()
     waiting = app.noop_async.enqueue().id
     first, second = claim(consumer.database, "default", limit=2, worker_id=1)
@@ -221,10 +221,11 @@ def test_what_was_fetched_before_a_lapse_goes_back_before_anything_is_started(tr
     assert shared.is_lease_valid()
     consumer.slots.kill(first.run_id)
     eventually(lambda: cycle(consumer) or SucceededJob.objects.filter(pk=waiting, attempts=1).exists())
-    consumer.database.close()
 
 
-def test_lane_that_was_about_to_begin_a_job_leaves_it_to_those_who_were_given_it_meanwhile(queue, registry_of):
+def test_lane_that_was_about_to_begin_a_job_leaves_it_to_those_who_were_given_it_meanwhile(
+    queue, registry_of, consumer_of
+):
     """A job has held the event loop for so long that the heartbeat has given back what that was about to begin."""
     shared, is_full, is_over, begun = SharedState(), threading.Event(), threading.Event(), []
 
@@ -236,7 +237,7 @@ def test_lane_that_was_about_to_begin_a_job_leaves_it_to_those_who_were_given_it
         begun.append("fetched")
 
     shared.extend_lease(now() + 60)
-    consumer = Consumer(1, (), Slots(2, shared, stdlib_queue.SimpleQueue()), shared)
+    consumer = consumer_of(Slots(2, shared, stdlib_queue.SimpleQueue()))
     for func in (hold_the_loop, fetched):
         registry_of(func).enqueue()
     try:
@@ -256,19 +257,17 @@ def test_lane_that_was_about_to_begin_a_job_leaves_it_to_those_who_were_given_it
     finally:
         is_full.set()
         is_over.set()
-        consumer.database.close()
 
 
-def test_nothing_is_started_between_a_renewal_after_a_lapse_and_the_next_cycle(transactional_db):
+def test_nothing_is_started_between_a_renewal_after_a_lapse_and_the_next_cycle(consumer_of):
     shared, outbox = SharedState(), stdlib_queue.SimpleQueue()
     shared.extend_lease(now() - 1)
     shared.renew_lease(now() + 60)
-    consumer = Consumer(1, (), Slots(1, shared, outbox), shared)
+    consumer = consumer_of(Slots(1, shared, outbox))
     app.noop.enqueue()
     consumer._prefetch.accept(claim(consumer.database, "default", limit=1, worker_id=1))
     assert outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.RELEASED
     assert shared.started() == set()
-    consumer.database.close()
 
 
 def test_admission_that_goes_on_failing_keeps_back_no_outcome(consumer, sql, monkeypatch):

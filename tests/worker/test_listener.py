@@ -1,5 +1,6 @@
 """The listener: cut off, without notifications for a while, on a server that only reads."""
 
+import contextlib
 import selectors
 
 import psycopg
@@ -19,14 +20,26 @@ def heard() -> list:
 
 
 @pytest.fixture
-def listener(transactional_db, monkeypatch, heard):
+def make_listener(transactional_db, heard):
+    """Make a listener, which is closed at the end, also of a test that fails."""
+    with contextlib.ExitStack() as at_the_end:
+
+        def make() -> Listener:
+            made = Listener(Liveness(changed=lambda: None), heard.append)
+            at_the_end.callback(made.close)
+            return made
+
+        yield make
+
+
+@pytest.fixture
+def listener(make_listener, monkeypatch, heard):
     """One that is connected, and does not wait for long."""
     monkeypatch.setattr(listener_module, "PING_SECONDS", 0.1)
-    made = Listener(Liveness(changed=lambda: None), heard.append)
+    made = make_listener()
     made.pass_once()
     assert heard.pop() is None
-    yield made
-    made.close()
+    return made
 
 
 @pytest.fixture
@@ -64,11 +77,11 @@ def test_announcement_that_comes_with_the_answer_to_a_ping_is_heard(queue, liste
 
 
 def test_machine_that_stands_still_for_longer_than_the_echo_is_waited_for_is_no_reason_to_stop_listening(
-    transactional_db, monkeypatch, heard
+    make_listener, monkeypatch, heard
 ):
     monkeypatch.setattr(listener_module, "ECHO_SECONDS", 0.0)
     for _ in range(20):
-        listener = Listener(Liveness(changed=lambda: None), heard.append)
+        listener = make_listener()
         listener.stop()  # the wait that follows ends at once
         listener.pass_once()
         assert listener.works
@@ -76,10 +89,9 @@ def test_machine_that_stands_still_for_longer_than_the_echo_is_waited_for_is_no_
     assert heard == [None] * 20
 
 
-def test_listener_goes_where_notifications_are(transactional_db, monkeypatch: pytest.MonkeyPatch):
+def test_listener_goes_where_notifications_are(make_listener, monkeypatch, heard):
     monkeypatch.setattr(listener_module, "PING_SECONDS", 0.0)
-    heard: list = []
-    listener = Listener(Liveness(changed=lambda: None), heard.append)
+    listener = make_listener()
     listener.pass_once()
     listener.pass_once()
     assert heard == [None]
@@ -87,15 +99,16 @@ def test_listener_goes_where_notifications_are(transactional_db, monkeypatch: py
     listener.pass_once()
     listener.pass_once()
     assert heard == [None, None]
-    listener.close()
 
 
-def test_work_is_heard_by_the_listener_only_where_processes_cannot_listen(queue, settings, monkeypatch, heard):
+def test_work_is_heard_by_the_listener_only_where_processes_cannot_listen(
+    queue, settings, monkeypatch, heard, make_listener
+):
     monkeypatch.setattr(listener_module, "PING_SECONDS", 0.1)
     monkeypatch.setitem(connections.settings, "direct", connections.settings["default"])
     for listens in (None, "direct"):
         settings.PGQUEUE = {"LISTEN_DATABASE": listens}
-        listener = Listener(Liveness(changed=lambda: None), heard.append)
+        listener = make_listener()
         listener.pass_once()
         heard.clear()
         send_notification(queue, ["mail", limits_payload("end")])

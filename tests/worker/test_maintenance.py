@@ -16,18 +16,17 @@ from django_pgqueue.maintenance.vacuum import look
 from django_pgqueue.models import Job, Queue, Worker
 from django_pgqueue.services import SPELL_SECONDS, ServiceRunner
 from django_pgqueue.worker.config import WorkerConfig
-from django_pgqueue.worker.heartbeat import HeartbeatMonitor
 from django_pgqueue.worker.maintenance import MaintenanceRunner, TableMaintenance
 from django_pgqueue.worker.processes import ProcessPool
 from django_pgqueue.worker.shared_state import SharedState
 from tests.support.keyed import admitted, limited
 from tests.support.many import enqueued_ids
-from tests.support.passes import run_service
+from tests.support.passes import idle_pool, run_service
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.support.worker_rows import register
 
 
-def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queue, other_queue):
+def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queue, other_queue, maintenance_runner):
     """Its shared state says which jobs had started, so it is needed for a row that is locked for now."""
     worker_id = register(queue)
     locked, free = enqueued_ids(app.noop, [()] * 2)
@@ -43,27 +42,26 @@ def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queu
         close=lambda: None,
         ended_seconds=0.0,
     )
-    pool = SimpleNamespace(ended=[process], living=[], finished=int)
-    maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda queues: None, drained=None)
-    try:
-        with other_queue.transaction():
-            other_queue.rows("SELECT id FROM pgqueue_jobs WHERE id = %(id)s FOR UPDATE", {"id": locked})
-            maintenance.settle_ended()
-            assert (pool.ended, Worker.objects.count()) == ([process], 1)
-            assert Job.objects.get(status="queued").id == free
-        with other_queue.transaction():
-            other_queue.rows("SELECT id FROM pgqueue_workers FOR UPDATE", {})
-            maintenance.settle_ended()
-            assert (pool.ended, Worker.objects.count()) == ([process], 1)
+    pool = idle_pool(ended=[process])
+    maintenance = maintenance_runner(pool)
+    with other_queue.transaction():
+        other_queue.rows("SELECT id FROM pgqueue_jobs WHERE id = %(id)s FOR UPDATE", {"id": locked})
         maintenance.settle_ended()
-        assert (pool.ended, Worker.objects.count()) == ([], 0)
-        assert set(Job.objects.values_list("status", "attempts")) == {("queued", 0)}
-    finally:
-        maintenance.database.close()
+        assert (pool.ended, Worker.objects.count()) == ([process], 1)
+        assert Job.objects.get(status="queued").id == free
+    with other_queue.transaction():
+        other_queue.rows("SELECT id FROM pgqueue_workers FOR UPDATE", {})
+        maintenance.settle_ended()
+        assert (pool.ended, Worker.objects.count()) == ([process], 1)
+    maintenance.settle_ended()
+    assert (pool.ended, Worker.objects.count()) == ([], 0)
+    assert set(Job.objects.values_list("status", "attempts")) == {("queued", 0)}
 
 
 @pytest.mark.parametrize("exit_code", [-9, 0], ids=["killed", "ended by a job"])
-def test_claim_in_flight_when_its_process_dies_is_settled_when_the_server_is_through_with_it(queue, exit_code):
+def test_claim_in_flight_when_its_process_dies_is_settled_when_the_server_is_through_with_it(
+    queue, exit_code, maintenance_runner
+):
     """It is committed after its process was settled; not even a job that may start only once pays for it."""
     worker_id = register(queue)
     app.noop.using(max_attempts=1, lease=dt.timedelta(days=1)).enqueue()
@@ -78,8 +76,8 @@ def test_claim_in_flight_when_its_process_dies_is_settled_when_the_server_is_thr
         close=lambda: None,
         ended_seconds=0.0,
     )
-    pool = SimpleNamespace(ended=[process], living=[], finished=int)
-    maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda queues: None, drained=None)
+    pool = idle_pool(ended=[process])
+    maintenance = maintenance_runner(pool)
     consumer = QueueConnection("default", f"consumer {worker_id}")
     try:
         with consumer.transaction():
@@ -93,10 +91,9 @@ def test_claim_in_flight_when_its_process_dies_is_settled_when_the_server_is_thr
         assert set(Job.objects.values_list("status", "attempts", "lost")) == {("queued", 0, 0)}
     finally:
         consumer.close()
-        maintenance.database.close()
 
 
-def test_session_of_a_process_whose_consumer_has_ended_is_not_waited_for(queue):
+def test_session_of_a_process_whose_consumer_has_ended_is_not_waited_for(queue, maintenance_runner):
     """It closed its own; what is there is that of a copy."""
     worker_id = register(queue)
     shared = SharedState()
@@ -112,8 +109,8 @@ def test_session_of_a_process_whose_consumer_has_ended_is_not_waited_for(queue):
         close=lambda: None,
         ended_seconds=0.0,
     )
-    pool = SimpleNamespace(ended=[process], living=[], finished=int)
-    maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda queues: None, drained=None)
+    pool = idle_pool(ended=[process])
+    maintenance = maintenance_runner(pool)
     copy = QueueConnection("default", f"consumer {worker_id}")
     try:
         copy.rows("SELECT 1", {})
@@ -121,10 +118,11 @@ def test_session_of_a_process_whose_consumer_has_ended_is_not_waited_for(queue):
         assert (pool.ended, Worker.objects.count()) == ([], 0)
     finally:
         copy.close()
-        maintenance.database.close()
 
 
-def test_session_of_a_dead_process_that_does_not_end_is_waited_for_no_longer_than_a_statement_may_take(queue):
+def test_session_of_a_dead_process_that_does_not_end_is_waited_for_no_longer_than_a_statement_may_take(
+    queue, maintenance_runner
+):
     """As where a job has made a copy of the process by fork, which keeps the socket and lives on."""
     worker_id = register(queue)
     process = SimpleNamespace(
@@ -137,8 +135,8 @@ def test_session_of_a_dead_process_that_does_not_end_is_waited_for_no_longer_tha
         close=lambda: None,
     )
     process.was_careful = False
-    pool = SimpleNamespace(ended=[process], living=[], finished=int)
-    maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda queues: None, drained=None)
+    pool = idle_pool(ended=[process])
+    maintenance = maintenance_runner(pool)
     consumer = QueueConnection("default", f"consumer {worker_id}")
     try:
         consumer.rows("SELECT 1", {})
@@ -152,7 +150,6 @@ def test_session_of_a_dead_process_that_does_not_end_is_waited_for_no_longer_tha
         assert (pool.ended, Worker.objects.count()) == ([], 0)
     finally:
         consumer.close()
-        maintenance.database.close()
 
 
 @pytest.fixture
@@ -170,24 +167,15 @@ def slow_promotion(transactional_db, sql):
     sql("DROP FUNCTION pgqueue_slow CASCADE")
 
 
-def test_service_that_takes_too_long_takes_less_at_once_and_holds_up_no_other(sql, slow_promotion, caplog):
+def test_service_that_takes_too_long_takes_less_at_once_and_holds_up_no_other(
+    sql, slow_promotion, caplog, maintenance_runner
+):
     app.noop.using(delay=dt.timedelta(hours=1)).enqueue_many([()] * 64)
     sql("ALTER TABLE pgqueue_jobs DISABLE TRIGGER slow")
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
     sql("ALTER TABLE pgqueue_jobs ENABLE TRIGGER slow")
-    pool = SimpleNamespace(
-        plan=WorkerConfig(),
-        ended=[],
-        living=[],
-        finished=int,
-        fill=lambda database: None,
-        next_start_seconds=lambda: None,
-        worker_ids=list,
-    )
     woken, looked = [], []
-    maintenance = MaintenanceRunner(
-        "default", pool, HeartbeatMonitor(30), wake=woken.append, drained=lambda: looked.append(True)
-    )
+    maintenance = maintenance_runner(wake=woken.append, drained=lambda: looked.append(True))
     maintenance._promoting.size = 64
     maintenance.pass_once()
     assert (Job.objects.filter(status="queued").count(), maintenance._promoting.size) == (0, 32)
@@ -200,7 +188,6 @@ def test_service_that_takes_too_long_takes_less_at_once_and_holds_up_no_other(sq
     sql("DELETE FROM pgqueue_jobs")
     maintenance.pass_once()
     assert looked
-    maintenance.database.close()
 
 
 class Clock:
@@ -221,25 +208,15 @@ def clock(monkeypatch):
 
 
 @pytest.fixture
-def maintenance(transactional_db):
+def maintenance(maintenance_runner):
     """The maintenance of a command that has no processes; ``filled`` counts how often its places were looked after."""
-    pool = SimpleNamespace(
-        plan=WorkerConfig(),
-        ended=[],
-        living=[],
-        finished=int,
-        next_start_seconds=lambda: None,
-        worker_ids=list,
-        filled=0,
-    )
+    pool = idle_pool(filled=0)
 
     def fill(database):
         pool.filled += 1
 
     pool.spawn_missing = fill
-    made = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda payloads: None, drained=None)
-    yield made
-    made.database.close()
+    return maintenance_runner(pool)
 
 
 def make_due(maintenance: MaintenanceRunner) -> None:
@@ -448,20 +425,17 @@ def test_vacuum_that_fails_is_not_tried_again_at_once(table_maintenance, monkeyp
     assert len(tries) == 2
 
 
-def test_processes_of_an_idle_command_learn_that_no_job_is_queued(queue):
+def test_processes_of_an_idle_command_learn_that_no_job_is_queued(queue, maintenance_runner):
     """And nothing of a busy one, whose processes find their jobs themselves."""
     process, finished = SimpleNamespace(shared=SharedState()), 7
-    pool = SimpleNamespace(ended=[], living=[process], finished=lambda: finished)
-    maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda queues: None, drained=None)
-    try:
-        maintenance._look()
-        assert process.shared.empty_at() == 0.0, "jobs have ended since the last look"
-        before = time.monotonic()
-        maintenance._look()
-        assert before <= process.shared.empty_at() <= time.monotonic()
-        before = process.shared.empty_at()
-        app.noop.enqueue()
-        maintenance._look()
-        assert process.shared.empty_at() == before
-    finally:
-        maintenance.database.close()
+    pool = idle_pool(living=[process], finished=lambda: finished)
+    maintenance = maintenance_runner(pool)
+    maintenance._look()
+    assert process.shared.empty_at() == 0.0, "jobs have ended since the last look"
+    before = time.monotonic()
+    maintenance._look()
+    assert before <= process.shared.empty_at() <= time.monotonic()
+    before = process.shared.empty_at()
+    app.noop.enqueue()
+    maintenance._look()
+    assert process.shared.empty_at() == before

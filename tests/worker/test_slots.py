@@ -17,7 +17,6 @@ from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.signals import attempt_ended, attempt_started
 from django_pgqueue.states import DeathReason
 from django_pgqueue.worker import slots as slots_module
-from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.shared_state import SharedState, now
 from django_pgqueue.worker.slots import Slots
 from tests.app import contract
@@ -104,7 +103,12 @@ def test_lane_asks_its_thread_only_once_whether_it_is_tidy(slots, give, monkeypa
     assert calls == ["opened"]
 
 
-def test_job_that_a_slot_had_taken_before_a_lapse_is_not_begun(slots, queue, monkeypatch):
+@pytest.fixture
+def consumer(consumer_of, slots):
+    return consumer_of(slots)
+
+
+def test_job_that_a_slot_had_taken_before_a_lapse_is_not_begun(slots, consumer, monkeypatch):
     """The process was frozen between two lines."""
     taken, thawed, begin = threading.Event(), threading.Event(), slots.begin
 
@@ -114,8 +118,7 @@ def test_job_that_a_slot_had_taken_before_a_lapse_is_not_begun(slots, queue, mon
         return begin(*given)
 
     monkeypatch.setattr(slots, "begin", freeze)
-    consumer = Consumer(1, (), slots, slots._shared)
-    job = claim_one(queue, app.noop)
+    job = claim_one(consumer.database, app.noop)
     consumer._prefetch.accept([job])
     assert taken.wait(PATIENCE_SECONDS)
     slots._shared.extend_lease(now() - 1)
@@ -127,7 +130,6 @@ def test_job_that_a_slot_had_taken_before_a_lapse_is_not_begun(slots, queue, mon
     assert outcome == Outcome(job, Fate.RELEASED)
     consumer._prefetch.accept([job._replace(lease_token=job.lease_token + 1)])
     assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
-    consumer.database.close()
 
 
 def claim_one(queue, task):
@@ -171,33 +173,29 @@ def test_job_can_be_taken_back_while_its_slot_checks_connections(slots, give, ch
     assert (cell, outcome.job, outcome.fate) == (4, again, Fate.SUCCEEDED)
 
 
-def test_job_is_given_to_others_when_its_slot_waits_for_a_silent_server(slots, queue, monkeypatch, check):
+def test_job_is_given_to_others_when_its_slot_waits_for_a_silent_server(slots, consumer, monkeypatch, check):
     monkeypatch.setattr("django_pgqueue.worker.prefetch.STALLED_SECONDS", 0.0)
     checking, checked = check
-    consumer = Consumer(1, (), slots, slots._shared)
-    job = claim_one(queue, app.noop)
+    job = claim_one(consumer.database, app.noop)
     consumer._prefetch.accept([job])
     assert checking.wait(PATIENCE_SECONDS)
     slots.concurrency = 0  # it claims nothing again
     eventually(lambda: consumer._cycle() or Job.objects.filter(pk=job.id, status="queued", attempts=0).exists())
     checked.set()
-    consumer.database.close()
 
 
 @pytest.mark.parametrize("task", [app.noop, app.noop_async])
-def test_job_that_its_slot_cannot_begin_is_left_to_others(slots, queue, monkeypatch, check, task):
+def test_job_that_its_slot_cannot_begin_is_left_to_others(consumer, monkeypatch, check, task):
     """The consumer does not claim it again while the only slot waits for a silent server, and does so afterwards."""
     monkeypatch.setattr("django_pgqueue.worker.prefetch.STALLED_SECONDS", 0.0)
     checking, checked = check
-    consumer = Consumer(1, (), slots, slots._shared)
-    job = claim_one(queue, task)
+    job = claim_one(consumer.database, task)
     consumer._prefetch.accept([job])
     assert checking.wait(PATIENCE_SECONDS)
     eventually(lambda: consumer._cycle() or Job.objects.filter(pk=job.id, status="queued", attempts=0).exists())
     assert consumer._prefetch.demand() == 0
     checked.set()
     eventually(lambda: consumer._collect(0.01) or consumer._cycle() or not Job.objects.filter(pk=job.id).exists())
-    consumer.database.close()
 
 
 @pytest.mark.parametrize("idle_seconds", [-1.0, 3600.0], ids=["idle", "busy"])
