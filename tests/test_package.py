@@ -125,7 +125,7 @@ def test_description_on_pypi_is_the_readme_without_what_leads_nowhere_there(meta
     description, readme = metadata.get_payload(), (project / "README.md").read_text()
     assert re.findall(r"^#+ .*", description, flags=re.MULTILINE) == re.findall(r"^#+ .*", readme, flags=re.MULTILINE)
     assert not re.search(r"<picture|<img|PyPI again|\]\((?!https://)", description)
-    assert "exactly-once for database writes," in description
+    assert "exactly-once for database writes (" in description
 
 
 def of(metadata: Message, beginning: str) -> list[str]:
