@@ -25,7 +25,7 @@ from tests.app.models import Mark
 from tests.support.many import enqueued_ids
 from tests.support.needs import PGBOUNCER, PGBOUNCER_122
 from tests.support.pgbouncer import BINARY, PgBouncer, knows_prepared_statements
-from tests.support.waiting import PATIENCE_SECONDS, eventually
+from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -205,9 +205,8 @@ def test_listener_behind_a_pooler_names_the_setting_once_and_leaves_no_server_li
     pool(default_pool_size=1)
     settings.PGQUEUE = {"DATABASE": ALIAS}
     listener = Listener(Liveness(changed=lambda: None), lambda _: None)
-    with caplog.at_level(logging.WARNING):
+    with contextlib.closing(listener), caplog.at_level(logging.WARNING):
         assert [listener.pass_once(), listener.pass_once()] == [300, 300]
-    listener.close()
     assert listener.works is False
     assert listener.is_settled.is_set()
     [line] = caplog.messages
@@ -221,26 +220,22 @@ def test_listener_listens_directly_where_the_setting_says_so(pool, settings):
     settings.PGQUEUE = {"DATABASE": ALIAS, "LISTEN_DATABASE": "default"}
     heard = []
     listener = Listener(Liveness(changed=lambda: None), heard.append)
-    thread = threading.Thread(target=listener.pass_once)
-    thread.start()
-    eventually(lambda: heard == [None])
-    app.noop.using(database="default").enqueue()
-    eventually(lambda: heard == [None, {"default"}])
-    thread.join(PATIENCE_SECONDS)
+    with contextlib.closing(listener), beside(listener.pass_once):
+        eventually(lambda: heard == [None])
+        app.noop.using(database="default").enqueue()
+        eventually(lambda: heard == [None, {"default"}])
     assert listener.works
-    listener.close()
 
 
 def test_listener_works_behind_a_pooler_in_session_mode(pool, settings):
     pool(mode="session")
     settings.PGQUEUE = {"DATABASE": ALIAS}
     heard = []
-    listener = Listener(Liveness(changed=lambda: None), heard.append)
-    listener.stop()  # the wait that follows ends at once
-    listener.pass_once()
-    assert listener.works
-    assert heard == [None]
-    listener.close()
+    with contextlib.closing(Listener(Liveness(changed=lambda: None), heard.append)) as listener:
+        listener.stop()  # the wait that follows ends at once
+        listener.pass_once()
+        assert listener.works
+        assert heard == [None]
 
 
 def test_server_lent_for_one_listen_is_found_again_and_listens_no_more(pool, client):
