@@ -11,8 +11,11 @@ def run(name, args, kwargs):
 
 
 class Queued(Task):
-    def apply_async(self, args=None, kwargs=None, *, countdown=0, **_):
-        return run.using(delay=countdown).enqueue(self.name, list(args or ()), kwargs or {})
+    def apply_async(self, args=None, kwargs=None, *, countdown=None, eta=None, **others):
+        if ignored := [name for name, value in others.items() if value is not None]:
+            raise NotImplementedError(f"{self.name}: options {ignored} are not passed on")
+        due = {"run_at": eta} if eta else {"delay": countdown or 0}
+        return run.using(**due).enqueue(self.name, list(args or ()), kwargs or {})
 
 
 app = Celery("shop", task_cls=Queued)
