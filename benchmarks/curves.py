@@ -3,13 +3,15 @@
 python -m benchmarks.sweep --json sweep.json
 python -m benchmarks.latency --json latency.json
 python -m benchmarks.bloat --json bloat.json
-python -m benchmarks.curves sweep.json latency.json bloat.json
+python -m benchmarks.peers --json peers.json
+python -m benchmarks.curves sweep.json latency.json bloat.json peers.json
 """
 
 import argparse
 import json
+import re
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +58,22 @@ def main() -> None:
     options.into.mkdir(parents=True, exist_ok=True)
     mpl.use("svg")
     with mpl.rc_context(STYLE):
-        for finding in read(options.files):
+        for path in draw_all(map(read, options.files), options.into):
+            print(path)
+
+
+def read(file: Path) -> Any:
+    return json.loads(file.read_text())
+
+
+def draw_all(reports: Iterable[dict[str, Any]], folder: Path) -> Iterator[Path]:
+    """Draw each report of the peers, and each finding of the other benchmarks that has a drawing."""
+    for report in reports:
+        if "drains" in report:
+            yield draw_peers(report, folder)
+        for finding in report.get("findings", ()):
             if draw := DRAWINGS.get(finding["measure"]):
-                print(draw(finding["samples"], options.into))
-
-
-def read(files: Iterable[Path]) -> list[dict[str, Any]]:
-    return [finding for file in files for finding in json.loads(file.read_text())["findings"]]
+                yield draw(finding["samples"], folder)
 
 
 def draw_batches(samples: Samples, folder: Path) -> Path:
@@ -131,6 +142,39 @@ def draw_bloat(samples: Samples, folder: Path) -> Path:
     for axes in (dead, room, claim):
         axes.set_ylim(bottom=0)
     return save(figure, folder / "bloat.svg")
+
+
+def draw_peers(report: dict[str, Any], folder: Path) -> Path:
+    """Draw a bar for each queue, the fastest on top: the median of its runs with one worker process."""
+    drains = [drain for drain in report["drains"] if drain["processes"] == 1]
+    drains.sort(key=lambda drain: drain["jobs_per_second"])
+    rates = [drain["jobs_per_second"] for drain in drains]
+    colours = [GREY if drain["requirements"] else BLUE for drain in drains]
+    figure, axes = plt.subplots(figsize=(6.4, 0.7 + 0.28 * len(drains)))
+    bars = axes.barh([queue(drain) for drain in drains], rates, color=colours, height=0.7)
+    axes.bar_label(bars, [rate(drain) for drain in drains], padding=4)
+    axes.grid(visible=False)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    axes.tick_params(left=False, bottom=False, labelbottom=False)
+    axes.margins(x=0.1, y=0.01)
+    runs = max(len(drain["runs"]) for drain in drains)
+    title = f"jobs/s of one worker process, {report['jobs']:,} jobs that do nothing, median of {runs} runs"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+    figure.get_layout_engine().set(h_pad=0.1)
+    return save(figure, folder / "peers.svg")
+
+
+def queue(drain: dict[str, Any]) -> str:
+    """Return name and version of a queue, which is the first of its requirements, and what it keeps of a job."""
+    keeps = "" if drain["keeps"] == "nothing" else drain["keeps"]
+    [version] = re.findall(r"[=@]([\d.]+)$", "".join(drain["requirements"][:1])) or [""]
+    name = drain["peer"].removesuffix(f" {keeps}")
+    return f"{name} {version}".strip() + (keeps and f", {keeps}")
+
+
+def rate(drain: dict[str, Any]) -> str:
+    stopped = "" if all(run["is_finished"] for run in drain["runs"]) else ", stopped"
+    return f"{drain['jobs_per_second']:,.0f}{stopped}"
 
 
 def smoothed(values: list[float]) -> list[float]:
