@@ -3,7 +3,7 @@
 * An ``async def`` task, so that no thread is needed for it.
 * ``concurrency`` 20: a worker fetches one job at a time; what runs and finishes meanwhile overlaps. A pool of as many
   connections. Neither 10 nor 30 was faster here.
-* ``purge="always"``, so that the table stays small. LISTEN is on.
+* ``delete_jobs="always"``, so that the table stays small. LISTEN is on.
 """
 
 import asyncio
@@ -45,4 +45,4 @@ class Queue(base.Queue):
         return self.run(app.connector.execute_query_one_async(query))["count"]
 
     def work(self) -> None:
-        app.run_worker(concurrency=CONCURRENCY, purge="always", listen_notify=True)
+        app.run_worker(concurrency=CONCURRENCY, delete_jobs="always", listen_notify=True)
