@@ -164,8 +164,9 @@ def _group_of(process: psutil.Process) -> int | None:
 
 
 def _is_worker(process: psutil.Process) -> bool:
-    """Whether it is one that runs jobs, and not the one that forks them."""
+    """Whether it is one that runs jobs, forked or started afresh, and not the one that forks them."""
     try:
-        return re.fullmatch(r"pgqueue-\d+", process.name()) is not None
+        is_forked = re.fullmatch(r"pgqueue-\d+", process.name()) is not None
+        return is_forked or "multiprocessing.spawn" in " ".join(process.cmdline())
     except (psutil.NoSuchProcess, psutil.ZombieProcess):
         return False
