@@ -23,6 +23,8 @@ VERY_OLD_SECONDS = 60 * 60
 MANY_DEAD_ROWS = 100_000  # claims step over them: 20,000 cost a millisecond and a half
 MOST_SKEW_SECONDS = 2.0
 
+EXPLAIN_CLAIM = "EXPLAIN (FORMAT JSON) " + statement("claim")
+
 OPTIONS = {
     "fillfactor": "50",
     "autovacuum_vacuum_scale_factor": "0",
@@ -138,7 +140,7 @@ def claim_plan(view: View) -> Iterator[Finding]:
     parameters = {"queue": queue, "worker_id": 0, "lease_token": 0}
     with transaction.atomic(using=view.alias):
         view.database.rows(PLANNER_SETTINGS, {})
-        [(plan,)] = view.database.rows(f"EXPLAIN (FORMAT JSON) {statement('claim')}", parameters)
+        [(plan,)] = view.database.rows(EXPLAIN_CLAIM, parameters)
         transaction.set_rollback(True, using=view.alias)
     nodes = list(_nodes(plan[0]["Plan"]))
     scans = [one for one in nodes if one.get("Alias") == "job"]

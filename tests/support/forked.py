@@ -165,10 +165,15 @@ def values_of(settings: Any) -> dict[str, Any]:
 
 
 def renew_apps() -> None:
-    """Do what depends on the environment when apps are made ready."""
+    """Do what depends on the environment when apps are made ready.
+
+    The command calls django.setup() again, which would configure logging again, without the handlers that apps add.
+    """
     from django.apps import apps
+    from django.conf import settings
 
     apps.get_app_config("app").ready()
+    settings.LOGGING_CONFIG = None
 
 
 if __name__ == "__main__":
