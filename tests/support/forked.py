@@ -170,10 +170,10 @@ def renew_apps() -> None:
     The command calls django.setup() again, which would configure logging again, without the handlers that apps add.
     """
     from django.apps import apps
-    from django.conf import settings
+    from django.utils import log
 
     apps.get_app_config("app").ready()
-    settings.LOGGING_CONFIG = None
+    log.configure_logging = lambda *_: None
 
 
 if __name__ == "__main__":
