@@ -53,12 +53,12 @@ def findings(options: argparse.Namespace) -> Iterator[Finding]:
 
 def enqueueing(options: argparse.Namespace) -> Iterator[Finding]:
     from benchmarks.tasks import noop
-    from django_pgqueue import instrumentation
+    from django_pgqueue import middleware
 
     made = provider()
 
     def absent(_number):
-        with mock.patch.object(instrumentation, "around_inserts", []):
+        with mock.patch.object(middleware, "around_inserts", []):
             noop.enqueue()
 
     def traced(_number):
@@ -97,7 +97,7 @@ def turning(options: argparse.Namespace) -> Iterator[Finding]:
 def turn(database, way: str) -> float:
     """Return how long one batch takes, in microseconds for each job."""
     from benchmarks.tasks import noop
-    from django_pgqueue import instrumentation
+    from django_pgqueue import middleware
     from django_pgqueue.jobs import ack
     from django_pgqueue.jobs.claim import claim
     from django_pgqueue.jobs.context import CurrentJob
@@ -107,14 +107,14 @@ def turn(database, way: str) -> float:
     border = ThreadInterrupts()
     with mock.patch.object(trace, "_TRACER_PROVIDER", provider_of(way)):
         noop.using(metadata=WAYS[way], keep_result=False).enqueue_many([()] * BATCH)
-        installed = instrumentation.around_runs[:]
+        installed = middleware.around_runs[:]
         if way == "absent":
-            instrumentation.around_runs.clear()
+            middleware.around_runs.clear()
         begun = time.perf_counter()
         jobs = claim(database, "default", limit=BATCH, worker_id=1)
         ack.write(database, [run(noop, job, CurrentJob(job), border) for job in jobs])
         seconds = time.perf_counter() - begun
-        instrumentation.around_runs[:] = installed
+        middleware.around_runs[:] = installed
         return seconds / len(jobs) * 1e6
 
 

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue import instrumentation
+from django_pgqueue import middleware
 
 
 class PgQueueConfig(AppConfig):
@@ -24,7 +24,7 @@ class PgQueueConfig(AppConfig):
     def ready(self) -> None:
         from django_pgqueue import checks  # noqa: F401, PLC0415 - checks register themselves, once apps are loaded
 
-        instrumentation.add(_run_soon, instrumentation.runners)
+        middleware.add(_run_soon, middleware.runners)
         _watch_jobs()
         autodiscover_modules("tasks")
         for module in _task_modules():

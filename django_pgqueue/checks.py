@@ -19,7 +19,7 @@ from django.utils import translation
 from django.utils.module_loading import import_string
 
 from django_pgqueue import backport, registry
-from django_pgqueue.conf import DEFAULTS, SETTINGS, Setting, conf
+from django_pgqueue.conf import DEFAULTS, SETTINGS, Setting, conf, load_middleware
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidLimit, InvalidOption
 from django_pgqueue.flow.declared_queues import DeclaredQueue, undeclared
@@ -272,7 +272,7 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
             yield Error(f"PGQUEUE[{key!r}] is {values[key]!r}.", hint=hint, id="pgqueue.E002")
     yield from _wrong_token(values["METRICS_TOKEN"])
     yield from _wrong_expressions(values["SENSITIVE_PARAMETERS"])
-    yield from _wrong_around(values["AROUND"])
+    yield from _wrong_middleware(values["MIDDLEWARE"])
     yield from _wrong_queues(values["QUEUES"])
     yield from _wrong_defaults(values["TASK_DEFAULTS"])
     try:
@@ -321,19 +321,19 @@ def _wrong_expressions(value: Any) -> Iterator[CheckMessage]:
             yield Error(f"PGQUEUE['SENSITIVE_PARAMETERS'] has {one!r}: {error}.", hint=hint, id="pgqueue.E002")
 
 
-def _wrong_around(value: Any) -> Iterator[CheckMessage]:
-    hint = "Use a list of dotted paths of functions that take the job and return a context manager."
-    if not isinstance(value, list | tuple) or not all(isinstance(one, str) or callable(one) for one in value):
-        yield Error(f"PGQUEUE['AROUND'] is {value!r}.", hint=hint, id="pgqueue.E002")
+def _wrong_middleware(value: Any) -> Iterator[CheckMessage]:
+    hint = "Use a list of dotted paths of classes with a method enqueue() or run(), or of functions in place of run()."
+    if not isinstance(value, list | tuple):
+        yield Error(f"PGQUEUE['MIDDLEWARE'] is {value!r}.", hint=hint, id="pgqueue.E002")
         return
-    for path in [one for one in value if isinstance(one, str)]:
+    for one in value:
         try:
-            found = import_string(path)
-        except ImportError as error:
-            yield Error(f"PGQUEUE['AROUND'] cannot be imported: {error}.", hint=hint, id="pgqueue.E002")
-        else:
-            if not callable(found):
-                yield Error(f"PGQUEUE['AROUND'] has {path}, which is {found!r}.", hint=hint, id="pgqueue.E002")
+            load_middleware(one)
+        except ConfigurationError as error:
+            yield Error(str(error), hint=hint, id="pgqueue.E002")
+        except Exception as error:  # noqa: BLE001 - of a module or a class of the project
+            why = f"cannot be used: {type(error).__name__}: {error}."
+            yield Error(f"PGQUEUE['MIDDLEWARE'] has {one!r}, which {why}", hint=hint, id="pgqueue.E002")
 
 
 def _wrong_queues(value: Any) -> Iterator[CheckMessage]:

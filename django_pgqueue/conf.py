@@ -9,12 +9,13 @@ import functools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Generic, Literal, NoReturn, Self, TypedDict, TypeVar, overload
+from typing import Any, Final, Generic, Literal, NamedTuple, NoReturn, Self, TypedDict, TypeVar, overload
 
 from django.conf import settings as django_settings
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
+from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.retry_policy import Backoff, DiscardOn
 
 __all__ = ["PgQueueSettings", "QueueSettings", "TaskDefaults"]
@@ -79,11 +80,42 @@ def _class_of(path: str | type | None) -> Any:
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", False] | None
 
-Around = Callable[[Any], Any]  # from the CurrentJob to a context manager
+MakeManager = Callable[[Any], Any]  # to a context manager, from the NewJobs, or from the CurrentJob
 
 
-def _functions_of(paths: Sequence[str | Around]) -> tuple[Around, ...]:
-    return tuple(import_string(one) if isinstance(one, str) else one for one in paths) if paths else ()
+class Middleware(NamedTuple):
+    """What ``PGQUEUE["MIDDLEWARE"]`` surrounds inserts and runs with, the first outermost."""
+
+    enqueue: tuple[MakeManager, ...]
+    run: tuple[MakeManager, ...]
+
+
+NO_MIDDLEWARE = Middleware((), ())
+
+
+def _middleware_of(entries: Sequence[Any]) -> Middleware:
+    if not entries:
+        return NO_MIDDLEWARE
+    loaded = [load_middleware(one) for one in entries]
+    return Middleware(
+        enqueue=tuple(one.enqueue for one in loaded if hasattr(one, "enqueue")),
+        run=tuple(getattr(one, "run", one) for one in loaded if hasattr(one, "run") or not hasattr(one, "enqueue")),
+    )
+
+
+def load_middleware(entry: Any) -> Any:
+    """Return an object with ``enqueue()`` or ``run()``, or a function to be called as ``run()``.
+
+    Raises:
+        ConfigurationError: it is none of these.
+    """
+    found = import_string(entry) if isinstance(entry, str) else entry
+    made = found() if isinstance(found, type) else found
+    if any(callable(getattr(made, name, None)) for name in ("enqueue", "run")):
+        return made
+    if isinstance(found, type) or not callable(made):
+        raise ConfigurationError(f"PGQUEUE['MIDDLEWARE'] has {entry!r}, which has no method enqueue() or run().")
+    return made
 
 
 # Names of sensitive arguments
@@ -147,7 +179,7 @@ class PgQueueSettings(TypedDict, total=False):
     READ_TIMEOUT_SECONDS: float
     METRICS_TOKEN: str | None
     PREPARED_STATEMENTS: bool | None
-    AROUND: Sequence[str | Around]
+    MIDDLEWARE: Sequence[Any]
     TRACING: bool
     SENSITIVE_PARAMETERS: Sequence[str]
 
@@ -218,10 +250,10 @@ class Settings:
     prepared_statements: Setting[bool | None] = Setting(_as_given, None, choices=(None, True, False))
     """Whether workers prepare their statements. Default: unless a pooler would mix them up with others'."""
 
-    around: Setting[tuple[Around, ...]] = Setting(_functions_of, ())
-    """Dotted paths of functions that take the job and return a context manager, in which each run takes place.
+    middleware: Setting[Middleware] = Setting(_middleware_of, ())
+    """Dotted paths of classes with methods ``enqueue`` and ``run``, which return context managers around each of both.
 
-    The first is the outermost. Their exceptions are errors of the run.
+    The first is the outermost. A function in place of a class is around runs alone.
     """
 
     tracing = Setting(bool, True)

@@ -9,12 +9,12 @@ from django.db import transaction
 
 from django_pgqueue import registry
 from django_pgqueue.exceptions import ConfigurationError, InvalidOption
-from django_pgqueue.instrumentation import run_if_immediate
 from django_pgqueue.jobs.context import JobContext, current_job
 from django_pgqueue.jobs.enqueue import arguments_of, check_arguments, insert_calls, insert_many, insert_one
 from django_pgqueue.jobs.handle import JobHandle, JobHandles
 from django_pgqueue.jobs.redaction import shown
 from django_pgqueue.jobs.serialization import check_signature
+from django_pgqueue.middleware import run_if_immediate
 from django_pgqueue.options import OF_RULES, OF_TASKS, TaskOptions, check_known
 from django_pgqueue.registry import TaskAdapter, TaskDefinition
 

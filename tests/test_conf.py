@@ -9,7 +9,7 @@ import sys
 import pytest
 from django.core.serializers.json import DjangoJSONEncoder
 
-from django_pgqueue.conf import DEFAULTS, PgQueueSettings, Settings, conf
+from django_pgqueue.conf import DEFAULTS, NO_MIDDLEWARE, PgQueueSettings, Settings, conf
 from tests.support.pages import ROOT
 
 
@@ -36,7 +36,7 @@ def test_type_of_the_settings_can_be_imported_by_their_module(tmp_path):
     assert done.stdout == "3\n"
 
 
-@pytest.mark.parametrize("key", sorted(set(DEFAULTS) - {"MAINTENANCE_DATABASE", "LISTEN_DATABASE"}))
+@pytest.mark.parametrize("key", sorted(set(DEFAULTS) - {"MAINTENANCE_DATABASE", "LISTEN_DATABASE", "MIDDLEWARE"}))
 def test_setting_that_is_not_given_has_its_default(settings, key):
     settings.PGQUEUE = {}
     assert getattr(conf, key.lower()) == DEFAULTS[key]
@@ -47,6 +47,7 @@ def test_project_without_settings_has_all_defaults(settings):
     settings.PGQUEUE = {"LEASE_SECONDS": 60}  # so that they are read again
     del settings.PGQUEUE
     assert (conf.database, conf.lease_seconds, conf.json_encoder) == ("default", 30, None)
+    assert conf.middleware == NO_MIDDLEWARE
 
 
 def test_change_of_a_setting_counts_at_once(settings):
@@ -58,12 +59,12 @@ def test_change_of_a_setting_counts_at_once(settings):
 
 def test_value_is_made_once_of_what_the_settings_say(settings, monkeypatch):
     """Each run asks for what is around it."""
-    settings.PGQUEUE = {"AROUND": ["json.dumps"]}
-    functions = conf.around
+    settings.PGQUEUE = {"MIDDLEWARE": ["json.dumps"]}
+    functions = conf.middleware.run
     monkeypatch.setattr("django_pgqueue.conf.import_string", None)
-    assert conf.around is functions
-    settings.PGQUEUE = {"AROUND": []}
-    assert conf.around == ()
+    assert conf.middleware.run is functions
+    settings.PGQUEUE = {"MIDDLEWARE": []}
+    assert conf.middleware.run == ()
 
 
 def test_help_shows_default_and_range():
@@ -79,9 +80,9 @@ def test_other_ways_to_the_database_lead_to_that_of_the_queue_unless_they_are_na
     assert (getattr(conf, name), conf.database) == ("direct", "queue")
 
 
-def test_what_is_around_runs_are_functions_or_their_paths(settings):
-    settings.PGQUEUE = {"AROUND": ["json.dumps", json.loads]}
-    assert conf.around == (json.dumps, json.loads)
+def test_middleware_may_be_functions_around_runs_or_their_paths(settings):
+    settings.PGQUEUE = {"MIDDLEWARE": ["json.dumps", json.loads]}
+    assert conf.middleware.run == (json.dumps, json.loads)
 
 
 def test_encoder_is_a_class_or_its_path(settings):

@@ -13,7 +13,7 @@ FLOORS = [
         *("conf", "exceptions", "version", "states", "records"),
         *("validation", "keys", "options", "retry_policy", "log_lines", "stored_values"),
     ),
-    ("signals", "framework", "backport", "instrumentation", "registry"),
+    ("signals", "framework", "backport", "middleware", "registry"),
     ("db",),
     ("services",),
     ("flow",),

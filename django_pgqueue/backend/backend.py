@@ -35,11 +35,11 @@ from django_pgqueue.framework import (
     task_backends,
     task_enqueued,
 )
-from django_pgqueue.instrumentation import run_if_immediate
 from django_pgqueue.jobs.enqueue import arguments_of, insert_many, insert_one
 from django_pgqueue.jobs.lookup import JobState, find
 from django_pgqueue.jobs.serialization import Arguments, check_keys, encode
 from django_pgqueue.jobs.unique import InsertResult
+from django_pgqueue.middleware import run_if_immediate
 
 ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 

@@ -14,13 +14,12 @@ from django.core.management.base import CommandError
 from django.db import Error, connections, transaction
 from django.test import override_settings
 
-from django_pgqueue import instrumentation, registry
+from django_pgqueue import middleware, registry
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.db.notify import Notification
 from django_pgqueue.exceptions import InvalidArguments, JobDoesNotExist, TaskDoesNotExist
 from django_pgqueue.insights import explain
-from django_pgqueue.instrumentation import InsertHook
 from django_pgqueue.jobs import lookup
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.direct_run import call_here, make_job
@@ -29,6 +28,7 @@ from django_pgqueue.jobs.failure import trace_of
 from django_pgqueue.jobs.lookup import JobState
 from django_pgqueue.jobs.redaction import scrubber_of, shown_by_name
 from django_pgqueue.jobs.serialization import encode
+from django_pgqueue.middleware import NewJobs
 from django_pgqueue.records import ClaimedJob
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.states import JobStatus
@@ -261,20 +261,16 @@ def _name_of(hook: Any) -> str:
 
 @contextlib.contextmanager
 def _noted(trial: Trial) -> Iterator[None]:
-    """Count the jobs that the task enqueues; no other hook sees them."""
+    """Count the jobs that the task enqueues; no integration sees them."""
 
-    class Counted(InsertHook):
-        def __init__(self, task: Any) -> None:
-            self._task = task
+    @contextlib.contextmanager
+    def counting(jobs: NewJobs) -> Iterator[None]:
+        yield
+        trial.enqueued[jobs.task] += len(jobs.ids)
 
-        def inserted(self, ids: list[int]) -> None:
-            trial.enqueued[self._task.name] += len(ids)
-
-    def hook(task: Any, _number: int) -> InsertHook:
-        return Counted(task)
-
-    instrumentation.around_inserts.insert(0, hook)
+    others = middleware.around_inserts[:]
+    middleware.around_inserts[:] = [counting]
     try:
         yield
     finally:
-        instrumentation.around_inserts.remove(hook)
+        middleware.around_inserts[:] = others

@@ -20,7 +20,7 @@ from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from django_pgqueue import instrumentation
+from django_pgqueue import middleware
 from django_pgqueue.conf import conf
 from django_pgqueue.log_lines import this_worker
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
@@ -39,14 +39,14 @@ propagator = TraceContextTextMapPropagator()
 
 def install() -> None:
     """Have spans made from here on; called when apps are loaded."""
-    instrumentation.add(tracing_insert, instrumentation.around_inserts)
-    instrumentation.add(tracing_run, instrumentation.around_runs)
+    middleware.add(tracing_insert, middleware.around_inserts)
+    middleware.add(tracing_run, middleware.around_runs)
 
 
-def tracing_insert(task: TaskDefinition, number: int) -> "TracedInsertion | None":
+def tracing_insert(jobs: middleware.NewJobs) -> "TracedInsertion | None":
     """Return the span that surrounds the insert of jobs; None where nothing is traced."""
     tracer = _tracer()
-    return TracedInsertion(tracer, task, number) if tracer else None
+    return TracedInsertion(tracer, jobs) if tracer else None
 
 
 def tracing_run(task: TaskDefinition, job: ClaimedJob) -> "TracedRun | None":
@@ -55,27 +55,24 @@ def tracing_run(task: TaskDefinition, job: ClaimedJob) -> "TracedRun | None":
     return TracedRun(tracer, task, job) if tracer else None
 
 
-class TracedInsertion(instrumentation.InsertHook):
+class TracedInsertion:
     """The span around one statement that inserts jobs. Many jobs share it: each carries its context."""
 
-    def __init__(self, tracer: trace.Tracer, task: TaskDefinition, number: int) -> None:
-        given = _creation_context(task.options.metadata)  # the caller's own, which then stays as it is
+    def __init__(self, tracer: trace.Tracer, jobs: middleware.NewJobs) -> None:
+        given, number = _creation_context(jobs.metadata), len(jobs.calls)  # the caller's own, which stays as it is
+        self._jobs = jobs
         self._span = tracer.start_span(
-            f"enqueue {task.name}",
+            f"enqueue {jobs.task}",
             kind=SpanKind.PRODUCER,
-            attributes=_attributes(task.name, task.options.queue, name="enqueue", kind="send")
+            attributes=_attributes(jobs.task, jobs.options.queue, name="enqueue", kind="send")
             | ({"messaging.batch.message_count": number} if number > 1 else {}),
             links=[Link(given)] if given else None,
         )
         self._context = trace.set_span_in_context(self._span)
-        carried: dict[str, str] = {}
         if not given:
+            carried: dict[str, str] = {}
             propagator.inject(carried, self._context)
-        self.metadata: Mapping[str, str] = carried
-
-    def inserted(self, ids: list[int]) -> None:
-        if len(ids) == 1:
-            self._span.set_attribute("messaging.message.id", str(ids[0]))
+            jobs.metadata.update({**carried, **jobs.metadata})
 
     def __enter__(self) -> Self:
         self._token = contexts.attach(self._context)
@@ -86,6 +83,8 @@ class TracedInsertion(instrumentation.InsertHook):
     ) -> None:
         contexts.detach(self._token)
         try:
+            if len(self._jobs.ids) == 1:
+                self._span.set_attribute("messaging.message.id", str(self._jobs.ids[0]))
             if kind is not None:
                 _note_failure(self._span, kind.__qualname__)  # its text may hold what the statement was given
             self._span.end()

@@ -13,7 +13,7 @@ import sentry_sdk
 from sentry_sdk.integrations.logging import ignore_logger
 from sentry_sdk.utils import event_from_exception
 
-from django_pgqueue import instrumentation
+from django_pgqueue import middleware
 from django_pgqueue.exceptions import Redacted
 from django_pgqueue.jobs.redaction import REDACTED, Scrub, scrubber_of, shown
 from django_pgqueue.log_lines import FAILURES, fields
@@ -31,7 +31,7 @@ TEXTS = ("message", "logentry", "breadcrumbs", "extra", "contexts")  # parts tha
 
 def install() -> None:
     """Have failed attempts reported from here on; called when apps are loaded."""
-    instrumentation.add(reporting_run, instrumentation.around_runs)
+    middleware.add(reporting_run, middleware.around_runs)
     ignore_logger(FAILURES)
 
 

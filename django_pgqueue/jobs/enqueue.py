@@ -3,7 +3,6 @@
 import contextlib
 import inspect
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -15,12 +14,12 @@ from django_pgqueue.db.connections import CallerConnection, Database, postgresql
 from django_pgqueue.db.notify import notify_keys, notify_queues, wake_up
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidArguments, InvalidOption
-from django_pgqueue.instrumentation import UNSEEN, InsertHook, around_insert
 from django_pgqueue.jobs import unique
 from django_pgqueue.jobs.context import find_current
 from django_pgqueue.jobs.redaction import in_errors
 from django_pgqueue.jobs.serialization import Arguments, check_signature, encode, encode_many, numbered
 from django_pgqueue.jobs.unique import InsertResult
+from django_pgqueue.middleware import UNSEEN, Unseen, around_insert
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.signals import announce, job_enqueued
 
@@ -66,7 +65,7 @@ def insert_many(task: TaskDefinition, calls: Sequence[Arguments]) -> InsertResul
                 "args": encode_many([args for args, _ in calls], what="calls"),
                 "kwargs": encode_many([kwargs for _, kwargs in calls], what="calls"),
             }
-        inserted = _insert(caller, "enqueue_many", task, texts, None)
+        inserted = _insert(caller, "enqueue_many", task, calls, texts)
     _notify(task, inserted)
     return inserted
 
@@ -77,10 +76,10 @@ def insert_calls(calls: Sequence[BoundCall]) -> InsertResult:
     Raises:
         InvalidOption: their tasks put jobs on several databases.
     """
-    tasks = Counter([call.task for call in calls])  # a task that using() has made is another
+    tasks = dict.fromkeys(call.task for call in calls)  # a task that using() has made is another
     caller = _caller(*tasks)
     with in_errors((call.task, call.args, call.kwargs) for call in calls), contextlib.ExitStack() as around:
-        seen = {task: around_insert(task, number) for task, number in tasks.items()}  # all before one is entered,
+        seen = {task: around_insert(task, _calls_of(task, calls)) for task in tasks}  # all before one is entered,
         for hook in seen.values():  # so that the span of none is the parent of the next
             around.enter_context(hook)
         insert = _insert_keyed_calls if any(task.needs_control for task in tasks) else _insert_calls
@@ -93,6 +92,10 @@ def insert_calls(calls: Sequence[BoundCall]) -> InsertResult:
     for task, of_task in of_each.items():
         send_enqueued(task, of_task)
     return inserted
+
+
+def _calls_of(task: TaskDefinition, calls: Sequence[BoundCall]) -> list[Arguments]:
+    return [(call.args, call.kwargs) for call in calls if call.task is task]
 
 
 def _of_each_task(calls: Sequence[BoundCall], inserted: InsertResult) -> dict[TaskDefinition, InsertResult]:
@@ -118,7 +121,8 @@ def insert(
     """
     if task.needs_control:
         return _insert_keyed(database, task, [(args, kwargs)], schedule_id)
-    return _insert(database, "enqueue", task, encode_arguments(task, args, kwargs), schedule_id)
+    texts = encode_arguments(task, args, kwargs)
+    return _insert(database, "enqueue", task, [(args, kwargs)], texts, schedule_id=schedule_id)
 
 
 def send_enqueued(task: TaskDefinition, inserted: InsertResult) -> None:
@@ -183,9 +187,15 @@ def _wake(alias: str, inserted: InsertResult) -> None:
 
 
 def _insert(
-    database: Database, name: str, task: TaskDefinition, texts: Mapping[str, Any], schedule_id: int | None
+    database: Database,
+    name: str,
+    task: TaskDefinition,
+    calls: Sequence[Arguments],
+    texts: Mapping[str, Any],
+    *,
+    schedule_id: int | None = None,
 ) -> InsertResult:
-    with around_insert(task, texts.get("number", 1)) as seen:
+    with around_insert(task, calls) as seen:
         rows = sorted(database.rows(statement(name), {**texts, **_parameters(task, seen, schedule_id)}))
         ids = [job_id for job_id, *_ in rows]
         seen.inserted(ids)
@@ -195,7 +205,7 @@ def _insert(
 
 
 def _insert_calls(
-    database: CallerConnection, calls: Sequence[BoundCall], seen: Mapping[TaskDefinition, InsertHook]
+    database: CallerConnection, calls: Sequence[BoundCall], seen: Mapping[TaskDefinition, Unseen]
 ) -> InsertResult:
     options = {task: _parameters(task, hook, None) for task, hook in seen.items()}
     parameters = {
@@ -210,7 +220,7 @@ def _insert_calls(
 
 
 def _insert_keyed_calls(
-    database: CallerConnection, calls: Sequence[BoundCall], seen: Mapping[TaskDefinition, InsertHook]
+    database: CallerConnection, calls: Sequence[BoundCall], seen: Mapping[TaskDefinition, Unseen]
 ) -> InsertResult:
     options = {task: _parameters_with_keys(database, task, hook, None) for task, hook in seen.items()}
     keyed_calls = [
@@ -223,7 +233,7 @@ def _insert_keyed_calls(
 def _insert_keyed(
     database: Database, task: TaskDefinition, calls: Sequence[Arguments], schedule_id: int | None
 ) -> InsertResult:
-    with in_errors((task, *call) for call in calls), around_insert(task, len(calls)) as seen:
+    with in_errors((task, *call) for call in calls), around_insert(task, calls) as seen:
         options = _parameters_with_keys(database, task, seen, schedule_id)
         keyed_calls = [unique.KeyedCall(args, kwargs, task.keys_of(args, kwargs), options) for args, kwargs in calls]
         if len(keyed_calls) == 1:
@@ -235,7 +245,7 @@ def _insert_keyed(
 
 
 def _parameters_with_keys(
-    database: Database, task: TaskDefinition, seen: InsertHook, schedule_id: int | None
+    database: Database, task: TaskDefinition, seen: Unseen, schedule_id: int | None
 ) -> dict[str, Any]:
     parameters = _parameters(task, seen, schedule_id) | _parameters_of_keys(task)
     parameters["in_transaction"] = database.in_transaction  # asked before a bulk opens one of its own
@@ -256,9 +266,9 @@ def _parameters_of_keys(task: TaskDefinition) -> dict[str, Any]:
     }
 
 
-def _parameters(task: TaskDefinition, seen: InsertHook, schedule_id: int | None) -> dict[str, Any]:
+def _parameters(task: TaskDefinition, seen: Unseen, schedule_id: int | None) -> dict[str, Any]:
     options, parent = task.options, find_current()
-    metadata = {**seen.metadata, **options.metadata}
+    metadata = options.metadata if seen.metadata is None else seen.metadata
     return {
         **options.columns,
         "task": task.name,

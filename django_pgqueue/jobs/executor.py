@@ -7,18 +7,17 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from django.db import connections, transaction
 from django.dispatch import Signal
 
-from django_pgqueue import instrumentation, registry
-from django_pgqueue.conf import Around, conf
+from django_pgqueue import middleware, registry
+from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.errors import is_conflict, is_transient
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, LeaseLost, Redacted
-from django_pgqueue.instrumentation import around_runs
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.captured_log import LOG
 from django_pgqueue.jobs.context import CurrentJob, JobContext, enter, write_alone
@@ -27,6 +26,7 @@ from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
 from django_pgqueue.jobs.redaction import scrub_end, scrubber_of
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.log_lines import fields
+from django_pgqueue.middleware import acall_inside, around_runs, call_inside
 from django_pgqueue.records import KEEP_RESULT, ClaimedJob, Fate, Outcome
 from django_pgqueue.registry import RunAdapter, TaskDefinition
 from django_pgqueue.signals import attempt_started, end_signals, event_of
@@ -111,12 +111,12 @@ def _redact(task: TaskDefinition, outcome: Outcome, error: BaseException) -> Non
 
 
 def add_hook(task: TaskDefinition, job: ClaimedJob) -> "HookedRun | None":
-    """Return the hooks of a run; None where those of ``instrumentation.around_runs`` have nothing to do.
+    """Return the hooks of a run; None where those of ``middleware.around_runs`` have nothing to do.
 
     Called where the run begins, in its context, and for each job: so without a context manager.
     """
     runs = []
-    for hook in instrumentation.around_runs:
+    for hook in middleware.around_runs:
         try:
             run = hook(task, job)
         except BaseException as error:  # noqa: BLE001 - as with receivers of signals
@@ -128,7 +128,7 @@ def add_hook(task: TaskDefinition, job: ClaimedJob) -> "HookedRun | None":
 
 
 class HookedRun:
-    def __init__(self, job: ClaimedJob, runs: Sequence[instrumentation.RunHook]) -> None:
+    def __init__(self, job: ClaimedJob, runs: Sequence[middleware.RunHook]) -> None:
         self._job = job
         self._runs = runs
 
@@ -426,8 +426,8 @@ def call_function(
 ) -> Any:
     """Call the function of a plain task with the job's arguments; return its result, or raise its exception."""
     args, kwargs = _arguments(task, job, current, run_adapter)
-    if around := conf.around:
-        return interrupts.call(current, _inside, [around, current, task.func, *args], kwargs)
+    if chain := conf.middleware.run:
+        return interrupts.call(current, call_inside, [chain, current, task.func, *args], kwargs)
     return interrupts.call(current, task.func, args, kwargs)
 
 
@@ -442,49 +442,11 @@ async def acall_function(
     args, kwargs = _arguments(task, job, current, run_adapter)
     interrupts.enter(current)
     try:
-        if around := conf.around:
-            return await _ainside(around, current, task.func, *args, **kwargs)
+        if chain := conf.middleware.run:
+            return await acall_inside(chain, current, task.func, *args, **kwargs)
         return await task.func(*args, **kwargs)
     finally:
         interrupts.leave()
-
-
-def _inside(
-    around: Sequence[Around], current: CurrentJob, func: Callable[..., Any], /, *args: Any, **kwargs: Any
-) -> Any:
-    """Call a function inside of the context managers of the settings, the first of them outermost."""
-    with contextlib.ExitStack[bool]() as stack:
-        for one in around:
-            stack.enter_context(_context_manager(one, current))
-        return func(*args, **kwargs)
-    return None  # one of them has swallowed what the function raised
-
-
-async def _ainside(
-    around: Sequence[Around], current: CurrentJob, func: Callable[..., Any], /, *args: Any, **kwargs: Any
-) -> Any:
-    async with contextlib.AsyncExitStack[bool]() as stack:
-        for one in around:
-            manager = _context_manager(one, current, is_async=True)
-            if hasattr(manager, "__aenter__"):
-                await stack.enter_async_context(manager)
-            else:
-                stack.enter_context(manager)
-        return await func(*args, **kwargs)
-    return None
-
-
-def _context_manager(one: Around, current: CurrentJob, *, is_async: bool = False) -> Any:
-    manager = one(current)
-    if hasattr(manager, "__enter__") or (is_async and hasattr(manager, "__aenter__")):
-        return manager
-    name = getattr(one, "__qualname__", one)
-    if hasattr(manager, "__aenter__"):
-        raise ConfigurationError(
-            f"PGQUEUE['AROUND'] has {name}, which returns an async context manager. {current.task} is a plain task: "
-            "return an object that has __enter__ and __exit__ too."
-        )
-    raise ConfigurationError(f"PGQUEUE['AROUND'] has {name}, which returns {manager!r}: it is no context manager.")
 
 
 def _arguments(

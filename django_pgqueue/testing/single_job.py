@@ -97,7 +97,7 @@ def run_job(
 ) -> R:
     """Run the function of a task as that of a job, here and now; no job is enqueued, and no worker is needed.
 
-    As in a worker, arguments go through JSON, ``PGQUEUE["AROUND"]`` is around the function, that of a task with
+    As in a worker, arguments go through JSON, ``PGQUEUE["MIDDLEWARE"]`` is around the function, that of a task with
     ``atomic=True`` has a transaction, and one that is ``async def`` an event loop. Retries, signals and time limits do
     not take part.
 

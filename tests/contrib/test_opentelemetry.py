@@ -18,9 +18,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 import tests.app.tasks as app
 from django_pgqueue import current_job, enqueue_many, tasks
-from django_pgqueue.instrumentation import around_runs
 from django_pgqueue.jobs import retry
 from django_pgqueue.jobs.claim import claim
+from django_pgqueue.middleware import around_runs
 from django_pgqueue.models import DeadJob, Job, Schedule
 from django_pgqueue.schedules.enqueuer import fire_due
 from tests.app import contract

@@ -12,7 +12,7 @@ from django.test import TestCase, TransactionTestCase
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import aenqueue_many, enqueue, enqueue_many, instrumentation, registry, tasks
+from django_pgqueue import aenqueue_many, enqueue, enqueue_many, middleware, registry, tasks
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import Notification
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidOption, TaskDoesNotExist
@@ -276,16 +276,16 @@ def test_mixed_calls_wake_the_queues_that_have_work(transactional_db, notificati
 def test_mixed_calls_are_told_by_task_and_seen_by_hooks(monkeypatch):
     told, seen = [], []
 
-    class Seen(instrumentation.InsertHook):
-        metadata = {"seen": "yes"}
-
-        def inserted(self, ids):
-            seen.append(ids)
+    @contextlib.contextmanager
+    def watching(jobs):
+        jobs.metadata["seen"] = "yes"
+        yield
+        seen.append(jobs.ids)
 
     def receive(sender, ids, queue, **_):
         told.append((ids, queue))
 
-    monkeypatch.setattr(instrumentation, "around_inserts", [lambda *_: Seen()])
+    monkeypatch.setattr(middleware, "around_inserts", [watching])
     job_enqueued.connect(receive)
     try:
         mail = app.noop.using(queue="mail")
@@ -293,7 +293,7 @@ def test_mixed_calls_are_told_by_task_and_seen_by_hooks(monkeypatch):
     finally:
         job_enqueued.disconnect(receive)
     assert told == [([first, third], "mail"), ([second], "default")]
-    assert seen == [[first, third], [second]]
+    assert seen == [[second], [first, third]]  # the first is outermost
     assert {metadata["seen"] for metadata in Job.objects.values_list("metadata", flat=True)} == {"yes"}
 
 

@@ -76,7 +76,7 @@ async def anoting(seen, name, current):
 
 
 def around(*made):
-    return override_pgqueue(AROUND=[functools.partial(*one) for one in made])
+    return override_pgqueue(MIDDLEWARE=[functools.partial(*one) for one in made])
 
 
 def test_runs_take_place_inside_of_the_context_managers_of_the_settings():
@@ -123,7 +123,7 @@ def test_error_of_a_context_manager_is_that_of_the_run(is_entered):
     async def coroutine():
         ran.append(2)
 
-    with override_pgqueue(AROUND=[failing]):
+    with override_pgqueue(MIDDLEWARE=[failing]):
         for func in (lambda: ran.append(1), coroutine):
             outcome = outcome_of(func)
             assert (outcome.fate, outcome.error["message"]) == (Fate.RETRIED, "no such tenant")
@@ -134,7 +134,7 @@ def test_context_manager_may_swallow_what_the_task_raises():
     async def coroutine():
         raise LookupError
 
-    with override_pgqueue(AROUND=[lambda _: contextlib.suppress(LookupError)]):
+    with override_pgqueue(MIDDLEWARE=[lambda _: contextlib.suppress(LookupError)]):
         for func in (raising(LookupError()), coroutine):
             outcome = outcome_of(func)
             assert (outcome.fate, outcome.result) == (Fate.SUCCEEDED, "null")
@@ -144,11 +144,11 @@ def test_context_manager_may_swallow_what_the_task_raises():
     ("given", "text"),
     [
         (lambda _: None, "which returns None: it is no context manager"),
-        (functools.partial(anoting, [], "a"), "plain task"),
+        (functools.partial(anoting, [], "a"), "Plain tasks"),
     ],
 )
 def test_what_a_run_cannot_enter_is_its_error(given, text):
-    with override_pgqueue(AROUND=[given]):
+    with override_pgqueue(MIDDLEWARE=[given]):
         outcome = outcome_of(lambda: None)
     assert (outcome.fate, outcome.error["error"]) == (
         Fate.RETRIED,
@@ -158,7 +158,7 @@ def test_what_a_run_cannot_enter_is_its_error(given, text):
 
 
 def test_path_that_cannot_be_imported_is_the_error_of_the_run():
-    with override_pgqueue(AROUND=["no.such.path"]):
+    with override_pgqueue(MIDDLEWARE=["no.such.path"]):
         assert outcome_of(lambda: None).error["error"] == "ModuleNotFoundError"
 
 
@@ -172,7 +172,7 @@ def test_context_managers_are_inside_the_transaction_of_an_atomic_task(queue):
 
     app.record_atomic.enqueue("x")
     claimed = claim_one(queue)
-    with override_pgqueue(AROUND=[failing]):
+    with override_pgqueue(MIDDLEWARE=[failing]):
         outcome = run(app.record_atomic, claimed, CurrentJob(claimed), ThreadInterrupts())
     assert outcome.fate is Fate.RETRIED
     assert not Mark.objects.exists()

@@ -53,7 +53,7 @@ class RunJobsTest(TestCase):
         helped.note.enqueue("x")
         contract.tell.enqueue("y")
         seen = []
-        with override_pgqueue(AROUND=[lambda job: contextlib.nullcontext(seen.append(job.arguments))]):
+        with override_pgqueue(MIDDLEWARE=[lambda job: contextlib.nullcontext(seen.append(job.arguments))]):
             run_jobs()
         assert seen == [{"label": "x", "times": 1, "password": ""}, {"args": ("y",)}]
 

@@ -140,7 +140,7 @@ class RunJobTest(TestCase):
 
     def test_context_managers_of_the_settings_are_around(self):
         seen = []
-        with override_pgqueue(AROUND=[lambda job: contextlib.nullcontext(seen.append(job.arguments))]):
+        with override_pgqueue(MIDDLEWARE=[lambda job: contextlib.nullcontext(seen.append(job.arguments))]):
             run_job(helped.note.bind("x"))
             run_job(helped.anote.bind("y"))
         assert seen == [{"label": "x", "times": 1, "password": ""}, {"label": "y"}]

@@ -7,6 +7,7 @@ PGQUEUE: PgQueueSettings = {
     "RETENTION_DAYS": 7,
     "IMMEDIATE_ERRORS": "log",
     "JSON_ENCODER": None,
+    "MIDDLEWARE": ["shop.receivers.Tenant"],
     "TASK_DEFAULTS": {"timeout": 300, "max_attempts": 5, "discard_on": LookupError},
 }
 MISSPELT: PgQueueSettings = {"RETENTION_DAY": 7}  # type: ignore[typeddict-unknown-key]  # pyright: ignore[reportAssignmentType]
