@@ -7,6 +7,7 @@ Everything listed in ``__all__`` is public and importable before Django's apps a
 from django_pgqueue.exceptions import Discard, Retry, Snooze
 from django_pgqueue.jobs.context import CurrentJob, JobContext, current_job, is_in_job, track
 from django_pgqueue.jobs.handle import JobHandle
+from django_pgqueue.jobs.once import once
 from django_pgqueue.keys import Limit, Unique
 from django_pgqueue.options import CallOptions, TaskOptions
 from django_pgqueue.retry_policy import exponential, retry_after
@@ -33,6 +34,7 @@ __all__ = [
     "exponential",
     "is_in_job",
     "jobs",
+    "once",
     "periodic",
     "queues",
     "retry_after",

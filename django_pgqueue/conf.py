@@ -172,6 +172,8 @@ class PgQueueSettings(TypedDict, total=False):
     RETENTION_DAYS: int
     DEAD_RETENTION_DAYS: int | None
     STATS_DAYS: int
+    ONCE_DAYS: int
+    IDEMPOTENCY_PREFIX: str
     VACUUM_DEAD_ROWS: int
     STATEMENT_TIMEOUT_SECONDS: int
     IMMEDIATE: bool
@@ -228,6 +230,12 @@ class Settings:
 
     stats_days = Setting(int, 7, bounds=(1, 36500))
     """Days for which the counts of each minute are kept."""
+
+    once_days = Setting(int, 30, bounds=(1, 36500))
+    """Days for which keys of ``once`` are kept; afterwards the same key is new again."""
+
+    idempotency_prefix = Setting(str, "job-")
+    """Beginning of ``current_job().idempotency_key``. One for each environment: copies of a database share ids."""
 
     vacuum_dead_rows = Setting(int, 20_000, bounds=(0, 1_000_000_000))
     """From how many dead rows of the jobs table on workers VACUUM it; 0 leaves it to others."""

@@ -23,6 +23,7 @@
     │   │   └── JobSuperseded                          a newer job has its unique key
     │   └── ResultNotKept      (LookupError)           it has succeeded, and its result is not there
     ├── NoCurrentJob           (LookupError)           current_job() outside of a job
+    ├── NoTransaction          (TransactionManagementError) once() outside of a transaction
     ├── LeaseLost                                      the run has lost its lease
     └── Redacted                                       in the log, in place of an error with sensitive arguments
 
@@ -42,6 +43,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
+from django.db.transaction import TransactionManagementError
 
 from django_pgqueue.states import LONGEST_DELAY, DeathReason
 
@@ -70,6 +72,7 @@ __all__ = [
     "LeaseLost",
     "NoCurrentJob",
     "NoResult",
+    "NoTransaction",
     "PgQueueError",
     "Redacted",
     "ResultNotKept",
@@ -203,6 +206,16 @@ class NoCurrentJob(PgQueueError, LookupError):
             or "No job is running here. Code that is also called without one asks is_in_job() first; a test enters one "
             "by testing.as_job(), or runs the task by testing.run_job(). A thread that a task starts has no job: call "
             "current_job() before, and pass it the values."
+        )
+
+
+class NoTransaction(PgQueueError, TransactionManagementError):
+    """``once`` was called outside of a transaction: its key would stay even if the rest fails."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "once() takes its key together with the writes of the same transaction: call it in transaction.atomic(), or "
+            "in a task with atomic=True."
         )
 
 

@@ -415,6 +415,26 @@ class QueueHead(models.Model):
         return f"{self.queue} {self.priority}"
 
 
+class OnceKey(models.Model):
+    """A key that ``once`` has taken, in the transaction of the caller's own writes."""
+
+    key = models.TextField(_("key"), primary_key=True)
+    taken_at = models.DateTimeField(_("taken at"), db_default=Now())
+
+    class Meta:
+        db_table = "pgqueue_once_keys"
+        verbose_name = _("once key")
+        verbose_name_plural = _("once keys")
+        default_permissions = ("view",)
+        indexes = [models.Index(fields=["taken_at"], name="pgqueue_once_keys_age")]
+        constraints = [
+            models.CheckConstraint(condition=~Q(key="") & are_at_most(key=LONGEST_KEY), name="pgqueue_once_keys_length")
+        ]
+
+    def __str__(self) -> str:
+        return self.key
+
+
 class Schedule(models.Model):
     """A call that is enqueued at clock times (``cron``) or at intervals (``every_seconds``)."""
 

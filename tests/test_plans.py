@@ -443,7 +443,8 @@ def test_pruning_reads_what_is_to_be_pruned_and_no_other_succeeded_job(queue, sq
     nodes = explain(queue, sized("prune_timed", 100), {})
     assert nodes[0]["Actual Rows"] == 100
     assert max(rows_read(scan) for scan in scans_of_succeeded_jobs(nodes)) <= 110
-    root = explain(queue, statement("prunable"), {"days": 7, "stats_days": 7, "bulk_action_days": 30})[0]
+    days = {"days": 7, "stats_days": 7, "bulk_action_days": 30, "once_days": 30}
+    root = explain(queue, statement("prunable"), days)[0]
     assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 50, json.dumps(root, indent=1)
 
 

@@ -2,8 +2,12 @@
 
 import datetime as dt
 import json
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType, SimpleNamespace
 from unittest import mock
+from urllib.error import HTTPError
+from urllib.parse import parse_qs, urlsplit
+from urllib.request import Request, urlopen
 
 import django
 import pytest
@@ -12,13 +16,16 @@ from django.core.mail import EmailMultiAlternatives
 from django.core.mail.backends.locmem import EmailBackend
 from django.db import transaction
 from django.test import RequestFactory
+from django.urls import path
+from django.utils import timezone
 
 from django_pgqueue import registry
 from django_pgqueue.jobs import retry
-from django_pgqueue.models import DeadJob, Job, SucceededJob
+from django_pgqueue.models import DeadJob, Job, OnceKey, SucceededJob
 from django_pgqueue.testing import assert_not_enqueued, run_jobs
 from tests.support.pages import DOCS
 from tests.support.pieces import pieces
+from tests.support.providers import Answer, Provider
 
 RECIPES = pieces(DOCS / "how-to" / "recipes.md")
 IDEMPOTENCY = pieces(DOCS / "how-to" / "idempotency.md")
@@ -38,6 +45,12 @@ def run(registry_of, code):
         return module
 
     return execute
+
+
+@pytest.fixture
+def provider():
+    with Provider() as server:
+        yield server
 
 
 class Rows:
@@ -82,7 +95,7 @@ class TestPaymentProvider:
         assert charge.enqueue(17) == handle
         run_jobs(until=dt.timedelta(minutes=1), errors="collect")
         keys = [call.kwargs["idempotency_key"] for call in provider.charge.call_args_list]
-        assert keys == [f"shop-live-{handle.id}"] * 2
+        assert keys == [f"job-{handle.id}"] * 2
         charge.enqueue(17)
         assert len(run_jobs().succeeded) == 1
         assert provider.charge.call_count == 2
@@ -96,7 +109,7 @@ class TestPaymentProvider:
         assert Job.objects.get().expires_at is None
         provider.charge.return_value = reply(200)
         run_jobs()
-        assert {call.kwargs["idempotency_key"] for call in provider.charge.call_args_list} == {f"shop-live-{handle.id}"}
+        assert {call.kwargs["idempotency_key"] for call in provider.charge.call_args_list} == {f"job-{handle.id}"}
 
 
 class TestEmailBackend:
@@ -152,7 +165,7 @@ def test_webhook_that_is_refused_is_sent_again_with_its_key(run):
         handle = module.post_event.enqueue("https://example.com/", {"paid": 17})
         run_jobs(until=dt.timedelta(minutes=1), errors="collect")
     keys = [call.args[0].get_header("Idempotency-key") for call in opened.call_args_list]
-    assert keys == [f"shop-live-{handle.id}"] * 2
+    assert keys == [f"job-{handle.id}"] * 2
 
 
 def test_events_of_a_topic_are_published_in_order_after_a_failure(run):
@@ -192,11 +205,96 @@ def test_import_goes_on_where_the_attempt_before_has_ended(run):
 
 
 def test_pieces_on_idempotency_run(run):
-    order = Rows(receipt_sent_at=None)
-    mailed = mock.Mock()
-    send_receipt = run(IDEMPOTENCY["Calls without a key"], Order=order, mail_receipt=mailed).send_receipt
-    send_receipt.enqueue_many([(17,), (17,)])
-    run_jobs()
-    mailed.assert_called_once()
-    for heading in ("Atomic database writes", "Idempotency keys of other systems", "At most once"):
+    for heading in ("Atomic database writes", "At most once"):
         run(IDEMPOTENCY[heading])
+
+
+class TestProviders:
+    """The guide to idempotency, with providers that lose an answer after they have done the work."""
+
+    @pytest.fixture
+    def payments(self, provider, settings):
+        """Charge once for each key; the first answer is lost."""
+        settings.PAYMENTS_URL = provider.url
+        by_key = {}
+
+        def charge(request):
+            known = request.headers["Idempotency-Key"] in by_key
+            by_key.setdefault(request.headers["Idempotency-Key"], json.loads(request.body))
+            return Answer({"id": "ch_1"}) if known else None
+
+        provider.answers = charge
+        return by_key
+
+    def test_card_is_charged_once_although_the_answer_is_lost(self, run, payments):
+        order = Rows(paid_at=None, cents=990)
+        handle = run(IDEMPOTENCY["A payment provider"], Order=order).charge.enqueue(17)
+        report = run_jobs(until=dt.timedelta(minutes=1), errors="collect")
+        assert [one.attempt for one in report] == [1, 2]
+        assert payments == {f"job-{handle.id}": {"amount": 990, "currency": "eur"}}
+        assert order.row.charge_id == "ch_1"
+
+    def test_key_stays_when_the_dead_job_is_retried_and_its_beginning_is_a_setting(self, run, provider, settings):
+        settings.PAYMENTS_URL, settings.PGQUEUE = provider.url, {"IDEMPOTENCY_PREFIX": "shop-test-"}
+        provider.answers = lambda request: Answer({}, status=402)
+        handle = run(IDEMPOTENCY["A payment provider"], Order=Rows(paid_at=None, cents=1)).charge.enqueue(17)
+        run_jobs()
+        assert DeadJob.objects.get().reason == "discarded"
+        retry([handle.id])
+        provider.answers = lambda request: Answer({"id": "ch_1"})
+        run_jobs()
+        keys = [request.headers["Idempotency-Key"] for request in provider.requests]
+        assert keys == [f"shop-test-{handle.id}"] * 2
+
+    def test_provider_that_is_busy_is_asked_again_when_it_says(self, run, provider, settings):
+        settings.PAYMENTS_URL = provider.url
+        answers = iter([Answer({}, status=429, headers={"Retry-After": "30"}), Answer({"id": "ch_1"})])
+        provider.answers = lambda request: next(answers)
+        run(IDEMPOTENCY["A payment provider"], Order=Rows(paid_at=None, cents=1)).charge.enqueue(17)
+        assert len(run_jobs(errors="collect")) == 1
+        assert Job.objects.get().run_at > timezone.now() + dt.timedelta(seconds=20)
+        assert len(run_jobs(until=dt.timedelta(minutes=1)).succeeded) == 1
+
+    def test_mail_is_sent_once_although_the_answer_is_lost(self, run, provider, settings):
+        settings.MAILS_URL = provider.url
+        sent = []
+
+        def mails(request):
+            if request.body:
+                sent.append(json.loads(request.body))
+                return None
+            [reference] = parse_qs(urlsplit(request.path).query)["reference"]
+            return Answer([mail for mail in sent if mail["reference"] == reference])
+
+        provider.answers = mails
+        order = Rows(receipt_sent_at=None, email="ada@example.com")
+        handle = run(IDEMPOTENCY["An e-mail provider"], Order=order).send_receipt.enqueue(17)
+        report = run_jobs(until=dt.timedelta(minutes=1), errors="collect")
+        assert [one.attempt for one in report] == [1, 2]
+        assert sent == [{"to": "ada@example.com", "template": "receipt", "reference": f"job-{handle.id}"}]
+        assert order.row.receipt_sent_at is not None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_event_is_handled_once_however_often_and_at_the_same_time_it_arrives(run, live_server, settings):
+    counted = mock.Mock()
+    module = run(
+        IDEMPOTENCY["A webhook receiver"],
+        Order=Rows(paid_by=None),
+        has_valid_signature=lambda request: request.headers["Signature"] == "right",
+        count_sale=counted,
+    )
+    module.urlpatterns = [path("webhook/", module.webhook)]
+    settings.ROOT_URLCONF = module
+
+    def deliver(event, signature="right"):
+        body, headers = json.dumps({"id": event, "order": 17}).encode(), {"Signature": signature}
+        return urlopen(Request(f"{live_server.url}/webhook/", body, headers)).status
+
+    with ThreadPoolExecutor(4) as pool:
+        assert {*pool.map(deliver, ["evt_1"] * 8 + ["evt_2"])} == {204}
+    with pytest.raises(HTTPError, match="400"):
+        deliver("evt_3", signature="wrong")
+    assert len(run_jobs().succeeded) == 2, "a job for each event"
+    counted.enqueue.assert_called_once_with(17)
+    assert set(OnceKey.objects.values_list("key", flat=True)) == {"payments:evt_1", "payments:evt_2", "paid:17"}

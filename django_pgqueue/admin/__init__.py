@@ -5,6 +5,7 @@
     jobs, dead_jobs, succeeded_jobs    the tables of jobs, and dead jobs by their error
     queues, schedules                 what people set
     workers, bulk_actions             what works
+    once_keys                         the keys of once()
     overview                          all of it at a glance
     job_page                          the page of one job
     retry_with, forms                 what people enter
@@ -17,6 +18,7 @@
 from django_pgqueue.admin.bulk_actions import BulkActionAdmin
 from django_pgqueue.admin.dead_jobs import DeadJobAdmin
 from django_pgqueue.admin.jobs import JobAdmin
+from django_pgqueue.admin.once_keys import OnceKeyAdmin
 from django_pgqueue.admin.overview import OverviewAdmin
 from django_pgqueue.admin.queues import QueueAdmin
 from django_pgqueue.admin.schedules import ScheduleAdmin
@@ -27,6 +29,7 @@ __all__ = [
     "BulkActionAdmin",
     "DeadJobAdmin",
     "JobAdmin",
+    "OnceKeyAdmin",
     "OverviewAdmin",
     "QueueAdmin",
     "ScheduleAdmin",

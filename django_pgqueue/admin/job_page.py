@@ -115,6 +115,7 @@ class JobPage:
         if key := getattr(one, "concurrency_key", None):
             yield _("Concurrency key"), format_html("<code>{}</code>", self.scrub(key))
             yield from self._of_key(key)
+        yield _("Idempotency key"), format_html("<code>{}</code>", f"{conf.idempotency_prefix}{one.pk}")
         if fair := getattr(one, "fair_key", None):
             yield _("Fair key"), format_html("<code>{}</code>", self.scrub(fair))
         yield from self._lists()

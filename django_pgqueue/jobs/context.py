@@ -3,8 +3,10 @@
 import contextlib
 import contextvars
 import datetime as dt
+import functools
 import json
 import math
+import secrets
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from django_pgqueue import registry
+from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import Database, PendingResult, QueueConnection, fence
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidArguments, InvalidOption, NoCurrentJob, delay_seconds
@@ -76,6 +79,14 @@ class CurrentJob:
     def id(self) -> int:
         """The job's id, the same for life."""
         return self._job.id
+
+    @functools.cached_property
+    def idempotency_key(self) -> str:
+        """A key for calls to other systems, the same for all attempts and retries of this job, and of no other.
+
+        ``PGQUEUE["IDEMPOTENCY_PREFIX"]`` and the id. Of a job that is in no table, as in tests, a random number.
+        """
+        return conf.idempotency_prefix + (str(self.id) if self.id else secrets.token_hex(16))
 
     @property
     def attempt(self) -> int:

@@ -41,6 +41,7 @@ class Prunable(NamedTuple):
     default: bool  # rows in the default partition, of any age
     stats: bool  # counts that are too old
     bulk_actions: bool = False  # that ended long ago
+    once_keys: bool = False  # that were taken long ago
 
 
 class PrunedRange(NamedTuple):
@@ -65,16 +66,17 @@ class PruneResult:
     default: PrunedRows = NOTHING
     stats: PrunedRows = NOTHING
     bulk_actions: PrunedRows = NOTHING
+    once_keys: PrunedRows = NOTHING
 
     @property
     def has_more(self) -> bool:
-        kinds = (self.timed, self.dead, self.default, self.stats, self.bulk_actions)
+        kinds = (self.timed, self.dead, self.default, self.stats, self.bulk_actions, self.once_keys)
         return any(kind.has_more for kind in kinds)
 
 
-def look(database: Database, *, dead_days: int | None, stats_days: int) -> Prunable:
-    parameters = {"days": dead_days, "stats_days": stats_days, "bulk_action_days": BULK_ACTION_DAYS}
-    [row] = database.rows(statement("prunable"), parameters)
+def look(database: Database, *, dead_days: int | None, stats_days: int, once_days: int | None = None) -> Prunable:
+    days = {"days": dead_days, "stats_days": stats_days, "bulk_action_days": BULK_ACTION_DAYS, "once_days": once_days}
+    [row] = database.rows(statement("prunable"), days)
     return Prunable._make(row)
 
 
@@ -91,7 +93,7 @@ def prune_default(database: Database, *, retention_days: int, page: int) -> Prun
 
 
 class Pruner:
-    """Prunes succeeded jobs whose own time is over, jobs dead for too long, the default partition, and old counts.
+    """Prunes succeeded jobs whose own time is over, jobs dead for too long, the default partition, old counts and keys.
 
     Args:
         database: a connection of a role that may remove them.
@@ -116,8 +118,9 @@ class Pruner:
 
     def prune(self) -> PruneResult:
         """Do a pass. Rows other than jobs come last: a role may have the right to remove jobs only."""
-        dead_days, stats_days = conf.dead_retention_days, conf.stats_days
-        there, pruned = look(self._database, dead_days=dead_days, stats_days=stats_days), PruneResult()
+        dead_days, stats_days, once_days = conf.dead_retention_days, conf.stats_days, conf.once_days
+        there = look(self._database, dead_days=dead_days, stats_days=stats_days, once_days=once_days)
+        pruned = PruneResult()
         if there.timed:
             pruned.timed = self._in_slices("succeeded jobs", "prune_timed")
         if there.dead:
@@ -128,6 +131,8 @@ class Pruner:
             pruned.stats = self._in_slices("rows of counts", "prune_stats", days=stats_days)
         if there.bulk_actions:
             pruned.bulk_actions = self._in_slices("bulk actions", "prune_bulk_actions", days=BULK_ACTION_DAYS)
+        if there.once_keys:
+            pruned.once_keys = self._in_slices("once keys", "prune_once_keys", days=once_days)
         return pruned
 
     def _in_slices(self, kind: str, name: str, **parameters: int | None) -> PrunedRows:

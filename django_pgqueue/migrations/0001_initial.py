@@ -496,6 +496,25 @@ class Migration(QueueMigration):
             },
         ),
         migrations.CreateModel(
+            name="OnceKey",
+            fields=[
+                ("key", models.TextField("key", primary_key=True, serialize=False)),
+                ("taken_at", models.DateTimeField("taken at", db_default=NOW)),
+            ],
+            options={
+                "db_table": "pgqueue_once_keys",
+                "verbose_name": "once key",
+                "verbose_name_plural": "once keys",
+                "default_permissions": ("view",),
+                "indexes": [models.Index(fields=["taken_at"], name="pgqueue_once_keys_age")],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=~models.Q(key="") & is_at_most("key", 500), name="pgqueue_once_keys_length"
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="Schedule",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),

@@ -13,7 +13,7 @@ from django_pgqueue.jobs import kill
 from django_pgqueue.jobs.actions import MOVE, RETRY
 from django_pgqueue.jobs.bulk_actions import begin
 from django_pgqueue.jobs.search import Filter
-from django_pgqueue.models import BulkAction, DeadJob, Job, Schedule, Stat, SucceededJob, Worker
+from django_pgqueue.models import BulkAction, DeadJob, Job, OnceKey, Schedule, Stat, SucceededJob, Worker
 from tests.browser.tab import DESKTOP, PHONE
 from tests.support.schedules import make
 from tests.support.worker_rows import worker
@@ -34,6 +34,7 @@ def life(live_server) -> None:
     DeadJob.objects.update(errors=[{**error, "at": "2026-01-02T03:04:05+00:00"}], reason="exhausted")
     succeeded(queue="mail", task=app.record.name, args=["one"], result="recorded one")
     make("hourly")
+    OnceKey.objects.create(key="paid:evt_1PgQ")
     begun = begin(RETRY, Filter(queues=("default",)), by="eve", rate=5, expected=20)
     BulkAction.objects.filter(pk=begun).update(
         done=8, outcome={"retried": 8}, skipped={"key_held": 2}, started_at=timezone.now()
@@ -73,6 +74,7 @@ PAGES = {
     "bulk_action": lambda: page_of(BulkAction.objects.first()),
     "workers": lambda: f"{APP}worker/",
     "worker": lambda: page_of(Worker.objects.first()),
+    "once keys": lambda: f"{APP}oncekey/",
     "new schedule": lambda: f"{APP}schedule/add/",
     "everything that matches": lambda: f"{APP}deadjob/retry/matching/?reason=exhausted",
     "move everything that matches": lambda: f"{APP}job/move/matching/",

@@ -186,3 +186,18 @@ def test_metadata_is_json_of_a_size(claimed_alone, wrong):
     with pytest.raises(InvalidArguments, match="metadata"):
         claimed_alone.update_metadata(**wrong)
     assert (claimed_alone.metadata, claimed_alone.has_told) == ({}, False)
+
+
+def test_idempotency_key_is_of_the_job_and_not_of_the_attempt(settings):
+    first = job("[]", "{}")._replace(id=17, attempt=1)
+    assert CurrentJob(first).idempotency_key == CurrentJob(first._replace(attempt=2, lease_token=9)).idempotency_key
+    assert CurrentJob(first).idempotency_key == "job-17"
+    settings.PGQUEUE = {"IDEMPOTENCY_PREFIX": "shop-live-"}
+    assert CurrentJob(first).idempotency_key == "shop-live-17"
+
+
+def test_idempotency_key_of_a_job_without_a_row_is_like_no_other():
+    without_row = job("[]", "{}")._replace(id=0)
+    current = CurrentJob(without_row)
+    assert current.idempotency_key == current.idempotency_key
+    assert current.idempotency_key != CurrentJob(without_row).idempotency_key

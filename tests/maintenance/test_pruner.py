@@ -20,7 +20,7 @@ from django_pgqueue.maintenance.pruner import (
     look,
     prune_default,
 )
-from django_pgqueue.models import DeadJob, Job, Stat, SucceededJob
+from django_pgqueue.models import DeadJob, Job, OnceKey, Stat, SucceededJob
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.services import Service, Services
 from tests.support.clock import HALF_PAST, clock_set
@@ -234,7 +234,7 @@ def test_role_that_may_not_remove_jobs_is_told_so_where_there_are_any(queue, sql
     settings.PGQUEUE = {"DEAD_RETENTION_DAYS": 1}
     sql("DROP ROLE IF EXISTS pgqueue_lesser")
     sql("CREATE ROLE pgqueue_lesser")
-    tables = "pgqueue_dead_jobs, pgqueue_succeeded_jobs, pgqueue_stats, pgqueue_bulk_actions"
+    tables = "pgqueue_dead_jobs, pgqueue_succeeded_jobs, pgqueue_stats, pgqueue_bulk_actions, pgqueue_once_keys"
     sql(f"GRANT SELECT ON {tables} TO pgqueue_lesser")
     lesser = QueueConnection("default", "lesser")
     lesser.autocommit().execute("SET ROLE pgqueue_lesser")
@@ -285,3 +285,21 @@ def test_worker_prunes_counts_for_as_long_as_the_settings_say(queue, sql, settin
     pruning.pass_once()
     assert Stat.objects.count() == 1
     assert "Pruned 90 rows of counts" in caplog.messages
+
+
+# Keys of once()
+
+
+def test_once_keys_are_pruned_by_age_and_younger_ones_stay(queue, sql, settings, caplog):
+    sql("INSERT INTO pgqueue_once_keys SELECT 'old ' || n, now() - interval '8 days' FROM generate_series(1, 60) AS n")
+    sql("INSERT INTO pgqueue_once_keys (key) VALUES ('new')")
+    assert not look(queue, dead_days=None, stats_days=7, once_days=9).once_keys
+    assert look(queue, dead_days=None, stats_days=7, once_days=7).once_keys
+    assert delete_slice(queue, "prune_once_keys", days=7, limit=50) == 50
+    caplog.set_level("INFO")
+    Pruner(queue).pass_once()
+    assert OnceKey.objects.count() == 11, "30 days by default"
+    settings.PGQUEUE = {"ONCE_DAYS": 7}
+    Pruner(queue).pass_once()
+    assert OnceKey.objects.get().key == "new"
+    assert "Pruned 10 once keys" in caplog.messages

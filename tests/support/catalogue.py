@@ -6,6 +6,7 @@ TABLES = {
     "pgqueue_succeeded_jobs",
     "pgqueue_queues",
     "pgqueue_queue_heads",
+    "pgqueue_once_keys",
     "pgqueue_schedules",
     "pgqueue_workers",
     "pgqueue_stats",

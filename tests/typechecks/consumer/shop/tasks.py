@@ -16,6 +16,7 @@ from django_pgqueue import (
     current_job,
     exponential,
     is_in_job,
+    once,
     periodic,
     task,
 )
@@ -106,6 +107,8 @@ def tell() -> None:
     task(takes_context=True)(clean.func)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(is_in_job(), bool)
     assert_type(current_job(), CurrentJob)
+    assert_type(current_job().idempotency_key, str)
+    assert_type(once("paid:17"), bool)
     current_job().set_progress("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
