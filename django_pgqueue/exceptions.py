@@ -214,8 +214,8 @@ class NoTransaction(PgQueueError, TransactionManagementError):
 
     def __init__(self) -> None:
         super().__init__(
-            "once() takes its key together with the writes of the same transaction: call it in transaction.atomic(), or "
-            "in a task with atomic=True."
+            "once() takes its key together with other writes of a transaction: call it in transaction.atomic(), or in "
+            "a task with atomic=True."
         )
 
 
