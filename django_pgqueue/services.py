@@ -17,6 +17,10 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 LONGEST_SLEEP_SECONDS = 1.0
 
+EARLY_SHARE = 0.1
+EARLY_SECONDS = 0.5
+"""Maximum time, and share of its interval, by which a service runs early, in a pass that is made for another one."""
+
 SPELL_SECONDS = 0.25
 """Maximum time that one service takes of a pass, but for the slice under way: the other services wait meanwhile."""
 
@@ -143,7 +147,7 @@ class Services:
         try:
             if not service.when():
                 delay = LONGEST_SLEEP_SECONDS
-            elif (delay := self._due_in(service)) <= 0:
+            elif (delay := self._due_in(service)) <= min(EARLY_SHARE * service.every, EARLY_SECONDS):
                 delay = self._run(service)
             elif service.name in self._complaints:  # it has failed, and has not run since
                 return delay

@@ -129,6 +129,19 @@ def test_service_is_run_at_the_start_and_then_at_its_interval(recorded):
     assert recorded.times_until(Services(Service("one", recorded, every=3.0)), 9) == [0, 3, 6, 9]
 
 
+def test_services_that_are_due_about_the_same_time_share_a_pass(clock):
+    first, second, passes = Recorded(clock), Recorded(clock), Recorded(clock)
+    services = Services(
+        Service("one", first, every=1.0), Service("two", second, every=5.0), Service("each pass", passes)
+    )
+    services.pass_once()
+    clock[0] += 0.0625
+    services.reschedule("two", 5.0)  # which puts them out of step
+    passes.times_until(services, 11)
+    assert (first.times[-1], second.times) == (11, [0, 5, 10])
+    assert passes.times == [0, 0.0625, *range(1, 12)], "none was made for the second service alone"
+
+
 def test_service_without_an_interval_is_run_in_each_pass_and_may_ask_for_one_soon(recorded):
     services = Services(Service("one", recorded))
     assert recorded.times_until(services, 3) == [0, 1, 2, 3]
@@ -246,8 +259,8 @@ def test_service_can_be_rescheduled_from_another_thread_while_it_runs(clock):
     services.pass_once()
     services.pass_once()
     services.reschedule("one", 5.0)
-    clock[0] += 4.875
+    clock[0] += 4.25
     services.pass_once()
-    clock[0] += 0.125
+    clock[0] += 0.75
     services.pass_once()
     assert runs == [0, 0, 5]

@@ -19,7 +19,7 @@ SLOW_SECONDS = 0.02  # of the search for the heads of queues, from which on they
 
 LATE_SECONDS = 0.1  # while a key is behind: the jobs that were brought forward may be done soon
 TURNS_SECONDS = 1.0  # while there are fair keys
-NONE_SECONDS = 5.0
+NONE_SECONDS = 10.0
 
 Place = tuple[str, str, int]  # of the round of all keys: queue, fair key, rank
 
