@@ -32,7 +32,7 @@ class ClaimedJob(NamedTuple):
     flags: int  # KEEP_RESULT, RESERVE_KEY
     is_old: bool  # first claimed a day ago or earlier
     concurrency_key: str | None  # when its run has ended, the next job of this key may be admitted
-    rest: str | None  # JSON text: more of jobs with metadata, snoozes, or of the Tasks framework; decoded if used
+    rest: str | None  # JSON text: more of jobs with metadata, snoozes, a slot above 1, or of the Tasks framework
     enqueued_at: float | None  # seconds since 1970; only of fair jobs, whose run_at is their turn
     queue: str
     lease_token: int  # with the id, the right to write the outcome; new for each claim
@@ -64,6 +64,11 @@ class ClaimedJob(NamedTuple):
         """How often it has asked to run later, before this run."""
         number = read_object(self.rest).get("snoozes", 0)
         return number if isinstance(number, int) else 0
+
+    @property
+    def slot(self) -> int | None:
+        """Its place among the running jobs of its concurrency key, from 1; None: it has no such key."""
+        return None if self.concurrency_key is None else read_object(self.rest).get("slot") or 1
 
     @property
     def has_expired(self) -> bool:

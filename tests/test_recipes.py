@@ -1,5 +1,6 @@
-"""The pieces of code of docs/how-to/recipes.md and idempotency.md do what the pages say of them."""
+"""The pieces of code of docs/how-to/recipes.md, idempotency.md and hand-out.md do what the pages say of them."""
 
+import contextlib
 import datetime as dt
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -14,21 +15,27 @@ import pytest
 from django.core import mail
 from django.core.mail import EmailMultiAlternatives
 from django.core.mail.backends.locmem import EmailBackend
-from django.db import transaction
+from django.db import connection, models, transaction
 from django.test import RequestFactory
+from django.test.utils import isolate_apps
 from django.urls import path
 from django.utils import timezone
 
-from django_pgqueue import registry
+from django_pgqueue import Discard, Retry, registry
+from django_pgqueue.flow.concurrency import admit
 from django_pgqueue.jobs import retry
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.direct_run import call_here
 from django_pgqueue.models import DeadJob, Job, OnceKey, SucceededJob
-from django_pgqueue.testing import assert_not_enqueued, run_jobs
+from django_pgqueue.testing import assert_not_enqueued, run_job, run_jobs
 from tests.support.pages import DOCS
 from tests.support.pieces import pieces
 from tests.support.providers import Answer, Provider
 
 RECIPES = pieces(DOCS / "how-to" / "recipes.md")
 IDEMPOTENCY = pieces(DOCS / "how-to" / "idempotency.md")
+HANDING_OUT = pieces(DOCS / "how-to" / "hand-out.md")
 
 pytestmark = pytest.mark.django_db
 
@@ -298,3 +305,77 @@ def test_event_is_handled_once_however_often_and_at_the_same_time_it_arrives(run
     assert len(run_jobs().succeeded) == 2, "a job for each event"
     counted.enqueue.assert_called_once_with(17)
     assert set(OnceKey.objects.values_list("key", flat=True)) == {"payments:evt_1", "payments:evt_2", "paid:17"}
+
+
+# Handing out
+
+
+@pytest.mark.django_db(transaction=True)
+def test_each_running_job_has_an_api_key_of_its_own(run, queue, settings):
+    settings.TRANSLATION_KEYS = ["key-a", "key-b"]
+    provider = mock.Mock(**{"translate.side_effect": lambda text, api_key: api_key})
+    translate = run(HANDING_OUT["One for each running job"], provider=provider).translate
+    translate.enqueue_many([("one",), ("two",), ("three",)])
+    admit(queue, list(Job.objects.values_list("concurrency_key", flat=True)))
+    running = claim(queue, "default", limit=3, worker_id=1)
+    assert [CurrentJob(job).slot for job in running] == [1, 2]
+    used = [call_here(translate, job, CurrentJob(job)) for job in running]
+    assert used == settings.TRANSLATION_KEYS
+    assert run_job(translate.bind("alone")) == "key-a"
+
+
+@pytest.fixture
+def seats():
+    with isolate_apps("tests.app"):
+
+        class Seat(models.Model):
+            booking_id = models.IntegerField(null=True, unique=True)
+
+            class Meta:
+                app_label = "app"
+
+    with connection.schema_editor() as editor:
+        editor.create_model(Seat)
+    Seat.objects.bulk_create([Seat() for _ in range(5)])
+    yield Seat
+    with connection.schema_editor() as editor:
+        editor.delete_model(Seat)
+
+
+def assigned(task, booking_id) -> bool:
+    """Run the task until it has a seat, or there is none; in a thread."""
+    try:
+        while True:
+            with contextlib.suppress(Retry):
+                run_job(task.bind(booking_id))
+                return True
+    except Discard:
+        return False
+    finally:
+        connection.close()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_seats_go_to_one_booking_each_and_all_of_them(run, seats):
+    assign_seat = run(HANDING_OUT["Seats and addresses"], Seat=seats).assign_seat
+    with ThreadPoolExecutor(4) as pool:
+        won = [*pool.map(lambda number: assigned(assign_seat, number), [*range(8), *range(8)])]
+    bookings = {number for number, has_seat in zip([*range(8)] * 2, won, strict=True) if has_seat}
+    assert len(bookings) == 5
+    assert set(seats.objects.values_list("booking_id", flat=True)) == bookings
+
+
+@pytest.mark.django_db(transaction=True)
+def test_seat_that_another_is_about_to_take_is_not_sold_yet(run, seats):
+    assign_seat = run(HANDING_OUT["Seats and addresses"], Seat=seats).assign_seat
+    others = connection.copy()
+    with contextlib.closing(others), others.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("UPDATE app_seat SET booking_id = id + 100")
+        with pytest.raises(Retry):
+            run_job(assign_seat.bind(17))
+        cursor.execute("ROLLBACK")
+        run_job(assign_seat.bind(17))
+        cursor.execute("UPDATE app_seat SET booking_id = id + 100")
+        with pytest.raises(Discard, match="sold out"):
+            run_job(assign_seat.bind(18))

@@ -114,6 +114,9 @@ class JobPage:
             yield _("Unique key"), format_html("<code>{}</code>", self.scrub(unique))
         if key := getattr(one, "concurrency_key", None):
             yield _("Concurrency key"), format_html("<code>{}</code>", self.scrub(key))
+            if slot := getattr(one, "concurrency_slot", None):
+                number = {"number": slot, "most": one.concurrency_limit}
+                yield _("Slot of the key"), _("%(number)s of %(most)s") % number
             yield from self._of_key(key)
         yield _("Idempotency key"), format_html("<code>{}</code>", f"{conf.idempotency_prefix}{one.pk}")
         if fair := getattr(one, "fair_key", None):

@@ -97,7 +97,7 @@ def trial_of(job_id: int, database: str, debugger: Debugger | None = None) -> Tr
         task = _task_of(state)
     except (JobDoesNotExist, TaskDoesNotExist) as error:
         raise CommandError(str(error)) from error
-    job = _claimed(task, state, _max_attempts(job_id, database))
+    job = _claimed(task, state, explain.find(job_id, database))
     current = CurrentJob(job)
     current.is_trial = True
     trial = Trial(job=job)
@@ -125,16 +125,13 @@ def _task_of(state: JobState) -> TaskDefinition:
     return find_task(state.task, state.backend) or registry.get(state.task)
 
 
-def _max_attempts(job_id: int, database: str) -> int | None:
-    return getattr(explain.find(job_id, database), "max_attempts", None)  # of succeeded jobs it is not kept
-
-
-def _claimed(task: TaskDefinition, state: JobState, max_attempts: int | None) -> ClaimedJob:
+def _claimed(task: TaskDefinition, state: JobState, row: Any) -> ClaimedJob:
     """Return the job as its next claim would; the last one, where it runs or has ended."""
     if state.status == JobStatus.RESERVED:
         raise CommandError(f"Job {state.id} has succeeded, and only its unique key is left of it.")
     if not (is_whole(state.args) and is_whole(state.kwargs)):
         raise CommandError(f"The arguments of job {state.id} are JSON that Python cannot hold.")
+    # of succeeded jobs there are neither attempts nor keys in the row
     is_over = state.is_finished or state.status == JobStatus.RUNNING
     attempt = max(state.attempts + (not is_over), 1)
     return make_job(
@@ -147,7 +144,8 @@ def _claimed(task: TaskDefinition, state: JobState, max_attempts: int | None) ->
         run_at=aware(state.run_at).timestamp(),
         args=json.dumps(state.args),
         kwargs=json.dumps(state.kwargs),
-        max_attempts=max(max_attempts or task.options.attempts_allowed, attempt),
+        max_attempts=max(getattr(row, "max_attempts", task.options.attempts_allowed), attempt),
+        concurrency_key=getattr(row, "concurrency_key", None),
         lost=state.lost,
         rest=json.dumps(_rest(state)),
     )

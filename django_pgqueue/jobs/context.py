@@ -145,6 +145,15 @@ class CurrentJob:
         return None if self._progress is None else MappingProxyType(self._progress)
 
     @property
+    def slot(self) -> int | None:
+        """Its number among the running jobs of its limit, from 1 to the limit. None: it has no ``limit``.
+
+        No two running jobs of a key have the same; free numbers are given out from the lowest. A later attempt may have
+        another, except of a ``strict`` limit.
+        """
+        return self._job.slot
+
+    @property
     def lease_token(self) -> int:
         """The lease token: proves the right to run it. New for each claim."""
         return self._job.lease_token

@@ -122,6 +122,7 @@ def run_job(
         )
     task = call.task
     given = encode_arguments(task, call.args, call.kwargs)
-    job = make_job(task, attempt=attempt, run_at=time.time(), metadata=metadata, **given)
+    key = task.keys_of(call.args, call.kwargs).concurrency
+    job = make_job(task, attempt=attempt, run_at=time.time(), metadata=metadata, concurrency_key=key, **given)
     result: R = call_here(task, job, CurrentJob(job))
     return result

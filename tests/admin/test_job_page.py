@@ -62,6 +62,8 @@ def test_page_tells_why_with_links(viewer):
     assert "manage.py pgqueue_worker" in html
     assert f'<dt>Has a slot of it</dt><dd><a href="{ADMIN}job/{holder}/change/">' in html
     assert f'<dt>Waits for one</dt><dd><a href="{ADMIN}job/{waiting}/change/">' in page(viewer, holder)
+    assert "<dt>Slot of the key</dt><dd>1 of 1</dd>" in page(viewer, holder)
+    assert f"<dt>Idempotency key</dt><dd><code>job-{holder}</code>" in page(viewer, holder)
 
 
 def test_page_leads_to_lists_that_can_be_opened(viewer):

@@ -16,7 +16,8 @@ from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE, LockKind, admit, sweep, try_lock
 from django_pgqueue.jobs import ack, kill, leases, retry, run_now
-from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.claim import claim, send, send_limited
+from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.leases import release
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.maintenance.pending_work import is_drained
@@ -25,6 +26,7 @@ from django_pgqueue.maintenance.reaper import settle
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import DeathReason
+from tests.app.tasks import noop
 from tests.support.consumers import cycle
 from tests.support.keyed import admitted, limited
 from tests.support.many import enqueued_ids
@@ -66,6 +68,44 @@ def test_as_many_are_let_in_as_the_limit_leaves_room_for_in_the_lowest_slots(que
         ids[2]: 3,
         ids[3]: 2,
     }
+
+
+@pytest.mark.parametrize("name", ["claim", "claim_limited", "claim_above"])
+def test_running_jobs_know_their_slots(queue, name):
+    enqueued_ids(limited(3), [()] * 5)
+    admit(queue, ["k"])
+    with queue.transaction():
+        if name == "claim_limited":
+            queue.rows(statement("register_queue"), {"name": "default"})
+            claimed = send_limited(queue, "default", limit=5, worker_id=1).jobs()
+        else:
+            above = (-1, 0.0, 0) if name == "claim_above" else None
+            claimed = send(queue, "default", limit=5, worker_id=1, above=above).jobs()
+    assert [CurrentJob(job).slot for job in claimed] == [1, 2, 3]
+    end(queue, claimed[1])
+    admit(queue, ["k"])
+    [next_one] = start(queue, 5)
+    assert CurrentJob(next_one).slot == 2
+
+
+def test_job_without_a_limit_has_no_slot_and_costs_no_more(queue):
+    limited(1).enqueue()
+    noop.enqueue()
+    admit(queue, ["k"])
+    claimed = start(queue, 2)
+    assert [job.slot for job in claimed] == [1, None]
+    assert [job.rest for job in claimed] == [None, None]
+
+
+def test_slot_of_a_strict_limit_stays_over_attempts(queue):
+    enqueued_ids(limited(2, strict=True), [()] * 2)
+    admit(queue, ["k"])
+    first, second = start(queue, 2)
+    end(queue, first)
+    end(queue, second, Fate.RETRIED, error={"error": "x"})
+    promote(queue)
+    [again] = start(queue, 2)
+    assert (again.id, again.slot) == (second.id, 2)
 
 
 def test_each_job_is_let_in_by_its_own_limit_and_none_passes_one_that_finds_no_room(queue):

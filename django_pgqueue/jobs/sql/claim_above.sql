@@ -51,11 +51,11 @@ RETURNING
     lost, keep::integer + 2 * (unique_hold_seconds > 0)::integer,
     first_started_at < statement_timestamp() - INTERVAL '1 day', concurrency_key,
     CASE
-        WHEN backend <> '' OR metadata <> '{}' OR snoozes <> 0
+        WHEN backend <> '' OR metadata <> '{}' OR snoozes <> 0 OR concurrency_slot > 1
         THEN jsonb_build_object(
             'backend', backend, 'metadata', metadata, 'enqueued_at', enqueued_at,
             'first_started_at', first_started_at, 'started_at', started_at, 'worker_id', worker_id, 'errors', errors,
-            'snoozes', snoozes
+            'snoozes', snoozes, 'slot', concurrency_slot
         )::text
     END,
     CASE WHEN fair_key IS NOT NULL THEN date_part('epoch', enqueued_at) END;

@@ -108,6 +108,7 @@ def tell() -> None:
     assert_type(is_in_job(), bool)
     assert_type(current_job(), CurrentJob)
     assert_type(current_job().idempotency_key, str)
+    assert_type(current_job().slot, int | None)
     assert_type(once("paid:17"), bool)
     current_job().set_progress("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
