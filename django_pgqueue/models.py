@@ -526,12 +526,14 @@ class Worker(models.Model):
     )
     stop_requested_at = models.DateTimeField(_("asked to stop at"), null=True)
     stop_requested_by = models.TextField(db_default="")
+    quiet_since = models.DateTimeField(_("quiet since"), null=True)
+    quiet_by = models.TextField(db_default="")
 
     class Meta:
         db_table = "pgqueue_workers"
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
-        permissions = [("stop_worker", "Can ask workers to stop")]
+        permissions = [("stop_worker", "Can ask workers to stop"), ("quiet_worker", "Can make workers quiet")]
 
     def __str__(self) -> str:
         return f"{self.host} {self.pid}"

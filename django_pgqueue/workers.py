@@ -1,5 +1,5 @@
-"""Workers by the ids of their rows: ask them to stop."""
+"""Workers by the ids of their rows: ask them to stop, to be quiet, and to claim jobs again."""
 
-from django_pgqueue.jobs.leases import stop
+from django_pgqueue.jobs.leases import quiet, resume, stop
 
-__all__ = ["stop"]
+__all__ = ["quiet", "resume", "stop"]

@@ -307,6 +307,49 @@ def _stop(ids: Collection[int], by: str, alias: str, _params: Params) -> list[Ch
     return [Change(Worker, workers.stop(ids, by=by, database=alias), "Asked to stop.", message)]
 
 
+def _quiet(ids: Collection[int], by: str, alias: str, _params: Params) -> list[Change]:
+    message = ngettext_lazy(
+        "%(count)d worker process was asked to be quiet.", "%(count)d worker processes were asked to be quiet.", "count"
+    )
+    return [Change(Worker, workers.quiet(ids, by=by, database=alias), "Asked to be quiet.", message)]
+
+
+def _resume_workers(ids: Collection[int], by: str, alias: str, _params: Params) -> list[Change]:
+    message = ngettext_lazy(
+        "%(count)d worker process was asked to claim jobs again.",
+        "%(count)d worker processes were asked to claim jobs again.",
+        "count",
+    )
+    return [Change(Worker, workers.resume(ids, by=by, database=alias), "Asked to claim jobs again.", message)]
+
+
+QUIET = AdminAction(
+    name="quiet",
+    permission="quiet_worker",
+    label=_("Make quiet"),
+    selected=_("Make selected %(verbose_name_plural)s quiet"),
+    question=ngettext_lazy("Make %(count)d worker process quiet?", "Make %(count)d worker processes quiet?", "count"),
+    consequence=_(
+        "The whole command, with all its processes, finishes the jobs that run and claims no others until it is asked "
+        "to, or started again. If no other worker serves its queues, their jobs wait."
+    ),
+    perform=_quiet,
+    explain=_explains(
+        Worker, {"quiet_since__isnull": False}, _("quiet already"), changing=WORKER_GONE, gone=WORKER_GONE
+    ),
+)
+RESUME_WORKERS = AdminAction(
+    name="resume",
+    permission="quiet_worker",
+    label=_("Claim jobs again"),
+    selected=_("Let selected %(verbose_name_plural)s claim jobs again"),
+    question=ngettext_lazy(
+        "Let %(count)d worker process claim jobs again?", "Let %(count)d worker processes claim jobs again?", "count"
+    ),
+    consequence=_("The whole command claims jobs again, with all its processes."),
+    perform=_resume_workers,
+    explain=_explains(Worker, {"quiet_since": None}, _("not quiet"), changing=WORKER_GONE, gone=WORKER_GONE),
+)
 STOP = AdminAction(
     name="stop",
     permission="stop_worker",

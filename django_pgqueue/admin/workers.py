@@ -13,7 +13,7 @@ from django_pgqueue.admin.base import ReadOnlyAdmin
 from django_pgqueue.admin.formatting import label, live_column, moment_of, sentence_of
 from django_pgqueue.admin.job_tables import folded
 from django_pgqueue.admin.links import Links
-from django_pgqueue.admin.row_actions import STOP
+from django_pgqueue.admin.row_actions import QUIET, RESUME_WORKERS, STOP
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.formatting import brief, grouped
 from django_pgqueue.insights.worker_info import CAP, MOST_JOBS, WorkerState, jobs_of, served_text, states_of, with_clock
@@ -29,6 +29,9 @@ def _state(state: WorkerState) -> str:
     if state.row.stop_requested_at is not None:
         by = gettext("asked by %(name)s") % {"name": state.row.stop_requested_by or gettext("a user")}
         return format_html('{} <span class="pgqueue-quiet">{}</span>', label("paused", gettext("stopping")), by)
+    if state.row.quiet_since is not None:
+        by = gettext("asked by %(name)s") % {"name": state.row.quiet_by or gettext("a user")}
+        return format_html('{} <span class="pgqueue-quiet">{}</span>', label("paused", gettext("quiet")), by)
     return label("running", gettext("at work")) if state.held else label("queued", gettext("idle"))
 
 
@@ -54,9 +57,9 @@ def _lease(state: WorkerState) -> str:
 
 @admin.register(Worker)
 class WorkerAdmin(ReadOnlyAdmin, ActionsAdmin):
-    """Worker processes: whether they are alive, the jobs that they run, and a button to stop them."""
+    """Worker processes: whether they are alive, the jobs that they run, and buttons to make them quiet or stop."""
 
-    actions = (STOP,)
+    actions = (QUIET, RESUME_WORKERS, STOP)
     named_by = ("host", "pid")
     heavy = ("metadata",)
     list_display = ("process", "name", "state", "lease", "slots", "memory", "up", "listens", "served", "said_version")
@@ -80,7 +83,9 @@ class WorkerAdmin(ReadOnlyAdmin, ActionsAdmin):
     said_concurrency = sentence_of("concurrency", _("concurrency"), Worker)
 
     def offers(self, action: AdminAction, row: Any) -> bool:
-        return row.stop_requested_at is None
+        if action.name == STOP.name or row.stop_requested_at is not None:
+            return row.stop_requested_at is None
+        return (row.quiet_since is None) is (action.name == QUIET.name)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return with_clock(super().get_queryset(request))

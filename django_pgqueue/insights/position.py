@@ -74,13 +74,15 @@ class WorkerSummary:
     all: list[Worker]
     serving: list[Worker]  # a queue, and go on doing so
     leaving: list[Worker]  # served it, and have been asked to stop
+    quiet: list[Worker]  # serve it, and have been asked to claim nothing for now
 
     @classmethod
     def of(cls, queue: str, alias: str) -> Self:
         alive = list(living_workers(alias).order_by("pk")[:MOST_WORKERS])
         serving = [worker for worker in alive if QueueSelector.of(worker.queues).place(queue) is not None]
         leaving = [worker for worker in serving if worker.stop_requested_at is not None]
-        return cls(alive, [worker for worker in serving if worker not in leaving], leaving)
+        quiet = [worker for worker in serving if worker.quiet_since is not None and worker not in leaving]
+        return cls(alive, [worker for worker in serving if worker not in (*leaving, *quiet)], leaving, quiet)
 
 
 def obstacles(waiting: Job, pool: WorkerSummary, alias: str) -> Iterator[Sentence]:
@@ -161,7 +163,15 @@ def unserved(queue: str, pool: WorkerSummary) -> Iterator[Sentence]:
         "remedy": _("Start one:"),
         "command": f"manage.py pgqueue_worker {shlex.quote(f'--queue={list_item(queue)}')}",
     }
-    if pool.leaving:
+    if pool.quiet:
+        yield say(
+            _("The workers that serve the queue {queue} are quiet, as they have been asked: {workers}."),
+            queue=name,
+            workers=[worker_ref(worker) for worker in pool.quiet[:MOST_NAMED]],
+            remedy=_("Let them claim jobs again:"),
+            command=f"manage.py pgqueue_workers resume {pool.quiet[0].pk}",
+        )
+    elif pool.leaving:
         workers = [worker_ref(worker) for worker in pool.leaving[:MOST_NAMED]]
         yield say(
             _("The workers that serve the queue {queue} have been asked to stop: {workers}."),

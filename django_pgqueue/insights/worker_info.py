@@ -48,11 +48,13 @@ class WorkerState:
 
     @property
     def word(self) -> str:
-        """Its state: silent, stopping, busy or idle."""
+        """Its state: silent, stopping, quiet, busy or idle."""
         if not self.is_alive:
             return "silent"
         if self.row.stop_requested_at is not None:
             return "stopping"
+        if self.row.quiet_since is not None:
+            return "quiet"
         return "busy" if self.held else "idle"
 
     @property
@@ -103,7 +105,8 @@ def table(states: Iterable[WorkerState]) -> str:
 
 def _cells(state: WorkerState) -> tuple[str, ...]:
     row = state.row
-    by = f" (asked by {row.stop_requested_by})" if state.word == "stopping" and row.stop_requested_by else ""
+    asker = {"stopping": row.stop_requested_by, "quiet": row.quiet_by}.get(state.word)
+    by = f" (asked by {asker})" if asker else ""
     return (
         *(str(row.pk), f"{row.host} {row.pid}", row.name or "-", f"{state.word}{by}"),
         *(f"{state.busy} of {row.concurrency}", served_text(row)),
@@ -132,6 +135,8 @@ def as_json(state: WorkerState) -> dict[str, Any]:
         "lease_until": row.lease_until,
         "stop_requested_at": row.stop_requested_at,
         "stop_requested_by": row.stop_requested_by or None,
+        "quiet_since": row.quiet_since,
+        "quiet_by": row.quiet_by or None,
     }
 
 

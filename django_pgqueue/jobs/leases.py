@@ -1,4 +1,4 @@
-"""Rows of workers: register, heartbeat, leases and their release, requests to stop."""
+"""Rows of workers: register, heartbeat, leases and their release, requests to stop, to be quiet and to go on."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,12 +31,13 @@ def register(
     queues: Sequence[str],
     lease_seconds: int,
     worker_id: int | None = None,
+    quiet_by: str | None = None,
 ) -> int | None:
     """Write down a worker process that is about to start; return its id, new for each start.
 
     The sequence may give an id that is in use: after a failover to an asynchronous replica it is behind the rows of
     workers that have registered again. Then the next one is taken. With the ``worker_id`` of a process that runs, its
-    row is written again; None is returned if that is there.
+    row is written again; None is returned if that is there. ``quiet_by``: who has asked its command to be quiet.
     """
     parameters = {
         "worker_id": worker_id,
@@ -48,6 +49,7 @@ def register(
         "concurrency": concurrency,
         "queues": json.dumps(list(queues)),
         "lease_seconds": lease_seconds,
+        "quiet_by": quiet_by,
     }
     while not (rows := database.rows(statement("register"), parameters)):
         if worker_id is not None:
@@ -58,6 +60,7 @@ def register(
 class HeartbeatResult(NamedTuple):
     standing: set[int]  # the ids whose rows are there and were renewed
     stop_by: str | None  # who has asked the command to stop; None: no stop is requested
+    quiet_by: Mapping[int, str | None]  # by id: who has asked it to be quiet, as its row says; None: it is not
 
 
 def heartbeat(
@@ -67,11 +70,14 @@ def heartbeat(
     lease_seconds: int,
     session_pid: int = 0,
     memory_bytes: Mapping[int, int] | None = None,
+    tells_quiet: bool = False,
+    quiet_by: str | None = None,
 ) -> HeartbeatResult:
     """Renew the leases of worker processes, given as ``{worker_id: pid}``.
 
     ``session_pid`` is the server's process for the session of their command; 0 if it has none. ``memory_bytes`` are
-    resident, by worker id; 0 or missing: not known.
+    resident, by worker id; 0 or missing: not known. With ``tells_quiet`` the rows say from now on who has asked the
+    command to be quiet, ``quiet_by``; None: it is not.
     """
     memory = memory_bytes or {}
     parameters = {
@@ -80,10 +86,13 @@ def heartbeat(
         "memory_bytes": [memory.get(worker_id, 0) for worker_id in pids],
         "lease_seconds": lease_seconds,
         "session_pid": session_pid,
+        "tells_quiet": tells_quiet,
+        "quiet_by": quiet_by,
     }
     rows = database.rows(statement("heartbeat"), parameters)
-    stop_by = next((by for _, by in rows if by is not None), None)
-    return HeartbeatResult({worker_id for worker_id, _ in rows}, stop_by)
+    stop_by = next((by for _, by, _ in rows if by is not None), None)
+    quiet_of = {worker_id: by for worker_id, _, by in rows}
+    return HeartbeatResult(set(quiet_of), stop_by, quiet_of)
 
 
 def silent_workers(database: Database, *, seconds: float) -> list[int]:
@@ -140,6 +149,37 @@ def stop(worker_ids: Iterable[int], *, by: By = "", database: Where = None) -> l
     caller = caller_of(database)
     parameters = {"worker_ids": ids_of(worker_ids), "by": name_of(by)}
     asked = sorted(worker_id for (worker_id,) in caller.rows(statement("request_stop"), parameters))
+    if asked:
+        notify_kill(caller)
+    return asked
+
+
+def quiet(worker_ids: Iterable[int], *, by: By = "", database: Where = None) -> list[int]:
+    """Ask the commands of these worker processes to be quiet, in the caller's transaction.
+
+    A quiet command, with all its processes, finishes the jobs that run, gives back those that it has fetched ahead, and
+    claims nothing until ``resume()``, or until it is started again. It does its maintenance meanwhile. It learns of it
+    after the commit, at once where LISTEN works and else with its next heartbeat. SIGUSR1 does the same.
+
+    Args:
+        by: user who does it, or the username; kept in the rows, and in the log of the command.
+
+    Returns:
+        The ids of the processes that were asked, all those of the commands. Missing are those that are quiet, that are
+        gone, or whose rows another transaction has locked.
+    """
+    return _ask_quiet(worker_ids, is_quiet=True, by=by, database=database)
+
+
+def resume(worker_ids: Iterable[int], *, by: By = "", database: Where = None) -> list[int]:
+    """Ask the commands of these worker processes to claim jobs again, as ``quiet()``. SIGUSR2 does the same."""
+    return _ask_quiet(worker_ids, is_quiet=False, by=by, database=database)
+
+
+def _ask_quiet(worker_ids: Iterable[int], *, is_quiet: bool, by: By, database: Where) -> list[int]:
+    caller = caller_of(database)
+    parameters = {"worker_ids": ids_of(worker_ids), "is_quiet": is_quiet, "by": name_of(by)}
+    asked = sorted(worker_id for (worker_id,) in caller.rows(statement("request_quiet"), parameters))
     if asked:
         notify_kill(caller)
     return asked

@@ -633,12 +633,17 @@ class Migration(QueueMigration):
                 ),
                 ("stop_requested_at", models.DateTimeField("asked to stop at", null=True)),
                 ("stop_requested_by", models.TextField(db_default="")),
+                ("quiet_since", models.DateTimeField("quiet since", null=True)),
+                ("quiet_by", models.TextField(db_default="")),
             ],
             options={
                 "db_table": "pgqueue_workers",
                 "verbose_name": "worker",
                 "verbose_name_plural": "workers",
-                "permissions": [("stop_worker", "Can ask workers to stop")],
+                "permissions": [
+                    ("stop_worker", "Can ask workers to stop"),
+                    ("quiet_worker", "Can make workers quiet"),
+                ],
             },
         ),
         migrations.CreateModel(

@@ -69,6 +69,8 @@ def main(
     os.register_at_fork(after_in_child=disown)
     os.register_at_fork(after_in_child=slots.disown)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # as systemctl kill sends them to all
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
     threading.Thread(target=obey, args=(orders.fileno(), consumer, slots), name="pgqueue-orders", daemon=True).start()
     consumer.run()

@@ -88,6 +88,7 @@ class Consumer:
         self._sleep_pause = SLEEP_AGAIN_SECONDS
         self._is_told_to_stop = False
         self._stopping = False
+        self._is_quiet = False  # it claims nothing for now
 
     def run(self) -> None:
         while not self._stopping or self._in_flight.held():
@@ -193,6 +194,10 @@ class Consumer:
         if self._is_told_to_stop and not self._stopping:
             self._stopping = True
             self._prefetch.withdraw()
+        if self._shared.is_quiet() is not self._is_quiet:
+            self._is_quiet = not self._is_quiet
+            if self._is_quiet:
+                self._prefetch.withdraw()
 
     # One cycle
 
@@ -346,7 +351,7 @@ class Consumer:
                 self._cursors.rewind(queue, min(job.place for job in limited if job.queue == queue))
 
     def _tell_of(self, queues: Collection[str], claim: Claim | None) -> None:
-        served = [] if self._stopping else self._cursors.served.among(queues)
+        served = [] if self._stopping or self._is_quiet else self._cursors.served.among(queues)
         self._cursors.mark_ready([queue for queue in served if claim is None or queue != claim.queue])
         self._call_others(set(queues).difference(served))
 
@@ -355,7 +360,9 @@ class Consumer:
 
     def _demand(self) -> int:
         """Return the number of jobs to claim; 0 where none may be claimed."""
-        return self._prefetch.demand() if not self._stopping and self._shared.is_lease_valid() else 0
+        if self._stopping or self._is_quiet or not self._shared.is_lease_valid():
+            return 0
+        return self._prefetch.demand()
 
     def _say_whether_asleep(self) -> PendingResult | None:
         """Say that this session sleeps, before a look for jobs, or no longer does, before a claim.

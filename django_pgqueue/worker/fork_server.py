@@ -41,7 +41,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 NUMBER = struct.Struct("i")
 PART_BYTES = 2**14  # of an order, in one message
 ORDER_FDS = 64  # more than an order has
-STOPS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)  # to the command
 
 LOST = 255  # exit code of a process whose own is not known: the server has ended before it
 
@@ -106,7 +106,7 @@ class ForkServer:
         self._orders, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._is_lost = False
         util._flush_std_streams()  # type: ignore[attr-defined]  # noqa: SLF001 - else each process prints it once more
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # until the server ignores them
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until the server ignores them
         try:
             self._pid = os.fork()
             if not self._pid:
@@ -235,9 +235,9 @@ class Server:
         gc.freeze()  # a collection would write to memory that is shared, and so copy it
         for one in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # noqa: SLF001
             one.atexit = False  # folders and files to remove when the command ends
-        for number in STOPS:
+        for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # a signal to the whole group is the command's business
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         for end in (self._ended, self._note):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(self._note, warn_on_full_buffer=False)

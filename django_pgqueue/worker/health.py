@@ -18,6 +18,7 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.maintenance.pending_work import oldest_runnable
 from django_pgqueue.services import ServiceRunner
+from django_pgqueue.validation import UNNAMED
 from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.heartbeat import HeartbeatMonitor
 from django_pgqueue.worker.http import Page, Response
@@ -60,6 +61,7 @@ class ProcessFacts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthFacts:
     is_stopping: bool
+    quiet_by: str | None = None  # who has asked it to claim nothing; None: it is not quiet
     unwatched_seconds: float  # since the main thread has checked its processes
     unbeaten_seconds: float  # since the last heartbeat that went through
     lease_seconds: float
@@ -108,6 +110,8 @@ def _dead(facts: HealthFacts) -> Iterator[str]:
 def _unready(facts: HealthFacts) -> Iterator[str]:
     if facts.is_stopping:
         yield "stopping"
+    if facts.quiet_by is not None:
+        yield f"quiet, as {facts.quiet_by or UNNAMED} has asked for: it claims no jobs"
     if facts.unbeaten_seconds > facts.lease_seconds * 2 / 3:
         yield f"the last heartbeat was {facts.unbeaten_seconds:.0f} s ago"
     for loop in facts.loops:
@@ -187,6 +191,7 @@ class HealthMonitor:
         self._cycles = {process.worker_id: self._cycles_of(process, at) for process in processes}
         return HealthFacts(
             is_stopping=self._is_stopping(),
+            quiet_by=self._pool.quiet_by,
             unwatched_seconds=at - self.watched_at,
             unbeaten_seconds=now() - self._monitor.last,
             lease_seconds=self._pool.lease_seconds,

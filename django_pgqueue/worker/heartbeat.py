@@ -7,7 +7,7 @@ with other people's. When a process is killed, its machine closes the connection
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from django_pgqueue.db.connections import QueueConnection
@@ -85,16 +85,24 @@ class Heartbeat:
 
     Args:
         told_to_stop: called, with every beat, while a stop of the command is requested; with who asked for it.
+        told_quiet: called when it is asked to be quiet, with who asked for it, or to go on, with None.
     """
 
     def __init__(
-        self, alias: str, pool: ProcessPool, session: Liveness, *, told_to_stop: Callable[[str], None]
+        self,
+        alias: str,
+        pool: ProcessPool,
+        session: Liveness,
+        *,
+        told_to_stop: Callable[[str], None],
+        told_quiet: Callable[[str | None], None],
     ) -> None:
         self.monitor = HeartbeatMonitor(pool.lease_seconds)
         self.database = QueueConnection(alias, "heartbeat", patience_seconds=max(pool.lease_seconds / 2, 2.0))
         self._session = session
         self._pool = pool
         self._told_to_stop = told_to_stop
+        self._told_quiet = told_quiet
         self._stuck: set[int] = set()  # worker ids of processes that were stuck at the last beat
         self._strangers: dict[int, int] = {}  # run ids of rows that their process did not know -> its cycles then
 
@@ -123,13 +131,15 @@ class Heartbeat:
     def _beat(self) -> bool:
         """Return whether all leases were renewed. Else some rows were locked, or gone."""
         processes = {process.worker_id: process for process in list(self._pool.living)}
-        begun = now()
-        standing, stop_by = heartbeat.heartbeat(
+        begun, quiet_by, tells_quiet = now(), self._pool.quiet_by, not self._pool.is_quiet_written
+        standing, stop_by, quiet_of = heartbeat.heartbeat(
             self.database,
             {worker_id: process.pid for worker_id, process in processes.items()},
             lease_seconds=self._pool.lease_seconds,
             session_pid=self._session.pid,
             memory_bytes={worker_id: resident_bytes(process.pid) for worker_id, process in processes.items()},
+            tells_quiet=tells_quiet,
+            quiet_by=quiet_by,
         )
         self.monitor.beat(begun)
         for worker_id in standing & processes.keys():
@@ -141,8 +151,19 @@ class Heartbeat:
             self._pool.register_again(self.database, processes[worker_id])
         if stop_by is not None:
             self._told_to_stop(stop_by)
+        self._heed_quiet(quiet_by, quiet_of, is_written=tells_quiet and standing >= processes.keys())
         self._compare_books(processes)
         return standing >= processes.keys()
+
+    def _heed_quiet(self, told: str | None, quiet_of: Mapping[int, str | None], *, is_written: bool) -> None:
+        """Pass on what a row says that is not as this command has written it: a user has asked for it."""
+        if self._pool.quiet_by != told:
+            return  # it has changed meanwhile
+        if not self._pool.is_quiet_written:
+            self._pool.is_quiet_written = is_written
+        elif others := [by for by in quiet_of.values() if (by is None) is not (told is None)]:
+            self._told_quiet(others[0])
+            self._pool.is_quiet_written = len(others) == len(quiet_of)
 
     def _compare_books(self, processes: dict[int, WorkerProcess]) -> None:
         """Pass kill requests on; release rows unknown to their process though its consumer finished a cycle since.

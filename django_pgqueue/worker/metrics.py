@@ -72,6 +72,7 @@ class CommandMetrics:
     processes: int  # that live
     slots: int  # for plain jobs, and as many for ``async def``
     busy: int  # jobs that run
+    is_quiet: bool  # it claims nothing
     pass_ages: Mapping[str, float]  # by service, for how many seconds it has not been done well
 
 

@@ -280,6 +280,8 @@ class ProcessPool:
         self._vacancies = [Vacancy()] * plan.processes
         self._finished = 0  # jobs, by processes that have ended
         self._is_crowded_told = False
+        self.quiet_by: str | None = None  # who has asked the command to be quiet; None: it is not
+        self.is_quiet_written = True  # as the rows of its processes say
         self._closed = False
         self._door = threading.Lock()  # held while a process is let in, and while the pool is closed
 
@@ -299,8 +301,19 @@ class ProcessPool:
             process = WorkerProcess(self.plan, worker_id, vacancy, meter, make=self._make_process)
             undo.callback(process.discard)
             process.shared.extend_lease(now() + self.lease_seconds)
+            process.shared.set_quiet(self.quiet_by is not None)
             if self._let_in(process, vacancy):
                 undo.pop_all()
+
+    def set_quiet(self, by: str | None) -> None:
+        """Let no process claim any job from here on, as ``by`` has asked; None: let them claim again.
+
+        The next heartbeat writes it down. May be called from any thread.
+        """
+        self.quiet_by, self.is_quiet_written = by, False
+        for process in list(self.living):
+            process.shared.set_quiet(by is not None)
+        self.broadcast("wake")
 
     def close(self) -> None:
         with self._door:
@@ -462,6 +475,7 @@ class ProcessPool:
             queues=self.plan.queues,
             lease_seconds=self.lease_seconds,
             worker_id=worker_id,
+            quiet_by=self.quiet_by,
         )
 
     def _let_in(self, process: WorkerProcess, vacancy: Vacancy) -> bool:
@@ -470,6 +484,7 @@ class ProcessPool:
                 return False
             process.start()
             self.living.append(process)
+            process.shared.set_quiet(self.quiet_by is not None)  # asked meanwhile, perhaps
             self._vacancies.remove(vacancy)
         self.wake_main_thread()
         return True

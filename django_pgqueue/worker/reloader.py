@@ -21,7 +21,7 @@ from types import MappingProxyType, ModuleType
 
 from django.utils.autoreload import StatReloader, autoreload_started, iter_all_python_module_files
 
-from django_pgqueue.worker.supervisor import Supervisor, stop_signals
+from django_pgqueue.worker.supervisor import QUIET_SIGNAL, RESUME_SIGNAL, Supervisor, stop_signals
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -126,7 +126,11 @@ class Reloader:
 
     def _run_worker(self, known: Mapping[Path, float]) -> int:
         """Run one process to its end; SIGTERM and SIGINT are passed on. It reads from stdin which files are known."""
-        with tempfile.TemporaryFile("w+") as stdin, stop_signals(self._pass_on):
+        with (
+            tempfile.TemporaryFile("w+") as stdin,
+            stop_signals(self._pass_on),
+            stop_signals(self._pass_on_quiet, (QUIET_SIGNAL, RESUME_SIGNAL)),
+        ):
             json.dump({str(file): changed_at for file, changed_at in known.items()}, stdin)
             stdin.seek(0)
             self._worker = subprocess.Popen(  # noqa: S603 - what the user has called
@@ -137,6 +141,10 @@ class Reloader:
             code = self._worker.wait()
             self._worker = None
             return code
+
+    def _pass_on_quiet(self, number: int) -> None:
+        if self._worker is not None:
+            self._worker.send_signal(number)
 
     def _pass_on(self, number: int) -> None:
         self._is_told_to_stop = True

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 
@@ -40,6 +40,7 @@ from django_pgqueue.worker.user_code import KeyThread, UserThread
 logger = logging.getLogger("django_pgqueue.worker")
 
 FAREWELL_SECONDS = 5.0  # timeout of the end of each thread when the command ends
+QUIET_SIGNAL, RESUME_SIGNAL = signal.SIGUSR1, signal.SIGUSR2  # SIGTSTP is Ctrl-Z, and would suspend the children
 LONG_SECONDS = 60.0  # maximum time of a maintenance service without being named in the log
 
 SETTLE_SECONDS = 10.0
@@ -47,8 +48,10 @@ SETTLE_SECONDS = 10.0
 
 
 @contextmanager
-def stop_signals(handle: Callable[[int], None]) -> Iterator[None]:
-    """Call ``handle`` with the number of each SIGTERM and SIGINT that comes inside; afterwards all is as it was before.
+def stop_signals(
+    handle: Callable[[int], None], numbers: Iterable[signal.Signals] = (signal.SIGTERM, signal.SIGINT)
+) -> Iterator[None]:
+    """Call ``handle`` with the number of each of these signals that comes inside; afterwards all is as it was before.
 
     For the main thread only. What handles them may come between any two instructions of it, and must not log.
     """
@@ -56,7 +59,7 @@ def stop_signals(handle: Callable[[int], None]) -> Iterator[None]:
     def called(number: int, _: object) -> None:
         handle(number)
 
-    previous = {number: signal.signal(number, called) for number in (signal.SIGTERM, signal.SIGINT)}
+    previous = {number: signal.signal(number, called) for number in numbers}
     try:
         yield
     finally:
@@ -97,11 +100,14 @@ class Supervisor:
         )
         self.exit_code = 0  # of the command, once run() has returned
         self._signals_seen: list[str] = []
+        self._quiet_signals_seen: list[int] = []
         self._is_long_told = False
         self._is_unguarded = False  # the main module runs its command whenever it is imported
         self._stop_until: float | None = None  # stopping: how long to wait for running jobs, monotonic
         session = Liveness(changed=self._session_changed)
-        self._heartbeat = Heartbeat(self.alias, self.pool, session, told_to_stop=self._told_to_stop)
+        self._heartbeat = Heartbeat(
+            self.alias, self.pool, session, told_to_stop=self._told_to_stop, told_quiet=self._set_quiet
+        )
         self._receivers, self._keys = UserThread("signals"), KeyThread()
         self._maintenance = MaintenanceRunner(
             self.alias,
@@ -140,7 +146,7 @@ class Supervisor:
         """
         connections.close_all()
         try:
-            with stop_signals(self._stop_on):
+            with stop_signals(self._stop_on), stop_signals(self._quiet_on, (QUIET_SIGNAL, RESUME_SIGNAL)):
                 self._start()
                 while self.pool.living or not self.is_stopping:
                     self._watch()
@@ -167,6 +173,7 @@ class Supervisor:
             processes=len(living),
             slots=len(living) * self.plan.concurrency,
             busy=sum(process.shared.busy() for process in living),
+            is_quiet=self.pool.quiet_by is not None,
             pass_ages={service: at - done for service, done in done_at.items()},
         )
 
@@ -202,6 +209,10 @@ class Supervisor:
     def _stop_on(self, number: int) -> None:
         self._signals_seen.append(signal.Signals(number).name)  # logged by _watch: a handler may interrupt logging
         self.stop()
+
+    def _quiet_on(self, number: int) -> None:
+        self._quiet_signals_seen.append(number)
+        self.pool.wake_main_thread()
 
     def _start(self) -> None:
         self._maintenance_loop.start()
@@ -245,6 +256,10 @@ class Supervisor:
         while self._signals_seen:
             name = self._signals_seen.pop(0)
             logger.info("Stopping on %s%s", name, self._patience_after(name))
+        while self._quiet_signals_seen:
+            number = self._quiet_signals_seen.pop(0)
+            self._set_quiet(QUIET_SIGNAL.name if number == QUIET_SIGNAL else None)
+            self._heartbeat_loop.wake()
         self.pool.remove_ignoring_stop()
         if self.pool.remove_stuck():
             self._heartbeat_loop.wake()  # it may begin jobs again once its lease is renewed
@@ -333,6 +348,16 @@ class Supervisor:
         if not self.is_stopping:
             logger.info("Stopping, as %s has asked for", by or UNNAMED)
             self.stop()
+
+    def _set_quiet(self, by: str | None) -> None:
+        """Claim nothing, as ``by`` has asked for, or claim again; called by the main and the heartbeat's thread."""
+        if (by is None) is (self.pool.quiet_by is None):
+            return
+        if by is None:
+            logger.info("Claiming jobs again")
+        else:
+            logger.info("Quiet, as %s has asked for: claiming no jobs until asked to resume", by or UNNAMED)
+        self.pool.set_quiet(by)
 
     def _session_changed(self) -> None:
         self._heartbeat.mind_session()

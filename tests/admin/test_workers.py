@@ -137,6 +137,31 @@ def test_stop_is_confirmed_with_the_count_then_asked_of_the_command_and_logged(q
     assert LogEntry.objects.count() == 2
 
 
+def test_quiet_is_asked_of_the_command_and_taken_back(queue):
+    staff = client_with("view_worker", "quiet_worker")
+    one, two = register(queue, supervisor_id=7), register(queue, supervisor_id=7)
+    address = f"{WORKERS}{one}/change/"
+    given = {"ids": str(one), "confirmed": "yes"}
+    assert f'action="{WORKERS}quiet/"' in staff.get(address).content.decode()
+    text = words(staff.post(f"{WORKERS}quiet/", given, follow=True))
+    assert "2 worker processes were asked to be quiet." in text
+    assert text.count("asked by ann") == 2
+    page = staff.get(address).content.decode()
+    assert f'action="{WORKERS}quiet/"' not in page
+    assert f'action="{WORKERS}resume/"' in page
+    assert "Left alone: 1 (quiet already)." in words(staff.post(f"{WORKERS}quiet/", given, follow=True))
+    text = words(staff.post(f"{WORKERS}resume/", given, follow=True))
+    assert "2 worker processes were asked to claim jobs again." in text
+    assert not Worker.objects.exclude(quiet_since=None).exists()
+    assert LogEntry.objects.filter(object_id=str(two)).count() == 2
+
+
+def test_who_may_stop_workers_may_not_make_them_quiet(queue, staff):
+    one = register(queue)
+    assert staff.post(f"{WORKERS}quiet/", {"ids": str(one), "confirmed": "yes"}).status_code == 403
+    assert Worker.objects.get().quiet_since is None
+
+
 def test_button_on_the_page_is_there_until_it_was_pressed(queue, staff):
     one = register(queue)
     address = f"{WORKERS}{one}/change/"

@@ -34,6 +34,15 @@ def test_queued_job_says_that_no_worker_serves_its_queue_and_what_is_served(work
     assert """Start one: manage.py pgqueue_worker '--queue="a,""b"'""" in told(listed)
 
 
+def test_queued_job_says_that_the_workers_of_its_queue_are_quiet(worker):
+    quiet = worker("default", quiet_since=timezone.now())
+    job_id = app.noop.enqueue().id
+    assert "The workers that serve the queue 'default' are quiet, as they have been asked: web-7 7." in told(job_id)
+    assert f"Let them claim jobs again: manage.py pgqueue_workers resume {quiet.pk}" in told(job_id)
+    worker("*")
+    assert "quiet" not in told(job_id)
+
+
 def test_queued_job_says_that_the_workers_of_its_queue_are_leaving(worker):
     job_id = app.noop.enqueue().id
     worker("de*", stop_requested_at=timezone.now())

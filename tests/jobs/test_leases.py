@@ -1,6 +1,7 @@
 """Rows of workers: registration, heartbeats, leases of their jobs, the wish to stop, silence."""
 
 import datetime as dt
+import functools
 
 from django.db import transaction
 
@@ -50,7 +51,7 @@ def test_heartbeat_renews_leases_and_names_those_that_stand(queue, sql):
     one, two = register(queue), register(queue)
     sql("UPDATE pgqueue_workers SET lease_until = now() - interval '1 hour'")
     sql("DELETE FROM pgqueue_workers WHERE id = %s", two)
-    assert worker_rows.heartbeat(queue, {one: 11, two: 22}, lease_seconds=30) == ({one}, None)
+    assert worker_rows.heartbeat(queue, {one: 11, two: 22}, lease_seconds=30) == ({one}, None, {one: None})
     worker = Worker.objects.get()
     assert worker.pid == 11
     assert worker.lease_until - worker.heartbeat_at == dt.timedelta(seconds=30)
@@ -84,11 +85,11 @@ def test_no_pass_waits_for_the_locked_row_of_a_worker(queue, other_queue, sql):
     sql("UPDATE pgqueue_workers SET lease_until = now() - interval '2 hours'")
     with other_queue.transaction():
         other_queue.rows("SELECT id FROM pgqueue_workers FOR UPDATE", {})
-        assert worker_rows.heartbeat(queue, {worker_id: 1}, lease_seconds=30) == (set(), None)
+        assert worker_rows.heartbeat(queue, {worker_id: 1}, lease_seconds=30) == (set(), None, {})
         assert forget_workers(queue) == 0
         assert worker_rows.deregister(queue, [worker_id]) == {worker_id}
         assert Worker.objects.get().pid == 0
-    assert worker_rows.heartbeat(queue, {worker_id: 1}, lease_seconds=30) == ({worker_id}, None)
+    assert worker_rows.heartbeat(queue, {worker_id: 1}, lease_seconds=30) == ({worker_id}, None, {worker_id: None})
 
 
 def test_heartbeat_tells_how_much_memory_each_process_has(queue):
@@ -105,8 +106,8 @@ def test_stop_is_asked_of_all_processes_of_a_command_and_the_first_who_asks_stay
     assert workers.stop([other + 1000], by="ben") == []
     asked = dict(Worker.objects.exclude(stop_requested_at=None).values_list("id", "stop_requested_by"))
     assert asked == {one: "ann", two: "ann"}
-    assert worker_rows.heartbeat(queue, {one: 1, two: 2}, lease_seconds=30) == ({one, two}, "ann")
-    assert worker_rows.heartbeat(queue, {other: 3}, lease_seconds=30) == ({other}, None)
+    assert worker_rows.heartbeat(queue, {one: 1, two: 2}, lease_seconds=30)[:2] == ({one, two}, "ann")
+    assert worker_rows.heartbeat(queue, {other: 3}, lease_seconds=30)[:2] == ({other}, None)
 
 
 def test_stop_waits_for_no_lock_and_goes_with_the_callers_transaction(queue, other_queue):
@@ -132,3 +133,26 @@ def test_id_that_is_in_use_is_not_given_to_a_new_process(queue, sql):
     worker_id = register(queue)
     register(queue, worker_id=worker_id + 1)
     assert register(queue) == worker_id + 2
+
+
+def test_quiet_is_asked_of_all_processes_of_a_command_until_they_are_to_resume(queue):
+    one, two = register(queue, supervisor_id=7), register(queue, supervisor_id=7)
+    other = register(queue, supervisor_id=8)
+    assert workers.quiet([two], by="ann") == [one, two]
+    assert workers.quiet([one], by="ben") == []
+    assert set(Worker.objects.exclude(quiet_since=None).values_list("id", "quiet_by")) == {(one, "ann"), (two, "ann")}
+    assert worker_rows.heartbeat(queue, {one: 1, other: 3}, lease_seconds=30).quiet_by == {one: "ann", other: None}
+    assert workers.resume([one]) == [one, two]
+    assert workers.resume([one, other]) == []
+    assert set(Worker.objects.values_list("quiet_since", "quiet_by")) == {(None, "")}
+
+
+def test_heartbeat_writes_down_that_its_command_is_quiet_or_goes_on(queue):
+    one = register(queue)
+    beat = functools.partial(worker_rows.heartbeat, queue, {one: 1}, lease_seconds=30)
+    assert beat(tells_quiet=True, quiet_by="SIGUSR1").quiet_by == {one: "SIGUSR1"}
+    since = Worker.objects.get().quiet_since
+    assert beat(tells_quiet=True, quiet_by="SIGUSR1").quiet_by == beat().quiet_by == {one: "SIGUSR1"}
+    assert Worker.objects.get().quiet_since == since
+    assert beat(tells_quiet=True).quiet_by == {one: None}
+    assert Worker.objects.filter(pk=register(queue, quiet_by="")).exclude(quiet_since=None).exists()

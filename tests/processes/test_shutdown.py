@@ -85,3 +85,34 @@ def test_worker_that_is_asked_to_stop_finishes_what_runs_and_another_works_on(st
     assert not Worker.objects.filter(pk__in=asked).exists()
     second.must_live()
     assert Worker.objects.filter(stop_requested_at=None).exists()
+
+
+@pytest.mark.parametrize("way", ["signal", "request"])
+def test_quiet_worker_finishes_what_runs_and_claims_nothing_until_it_is_to_resume(start_worker, tmp_path, way):
+    """Its processes ignore the signal, as systemd may send it to all."""
+    worker = start_worker("--processes", "2", "--concurrency", "1").wait_until_ready()
+    eventually(lambda: len(worker.children()) == 2)
+    done = tmp_path / "done"
+    running = app.until_exists.enqueue(str(done)).id
+    eventually(lambda: Job.objects.get(pk=running).status == "running")
+    if way == "signal":
+        for pid in (*worker.children(), worker.process.pid):
+            os.kill(pid, signal.SIGUSR1)
+        by = "SIGUSR1"
+    else:
+        eventually(lambda: workers.quiet(Worker.objects.values_list("id", flat=True)[:1], by="ann"))
+        by = "ann"
+    eventually(lambda: f"Quiet, as {by} has asked for" in worker.text())
+    eventually(lambda: set(Worker.objects.values_list("quiet_by", flat=True)) == {by})
+    waiting = app.noop.enqueue().id
+    done.touch()
+    eventually(SucceededJob.objects.filter(pk=running).exists)
+    assert Job.objects.get(pk=waiting).status == "queued"
+    if way == "signal":
+        worker.process.send_signal(signal.SIGUSR2)
+    else:
+        eventually(lambda: workers.resume(Worker.objects.values_list("id", flat=True)))
+    eventually(SucceededJob.objects.filter(pk=waiting).exists)
+    assert "Claiming jobs again" in worker.text()
+    eventually(lambda: set(Worker.objects.values_list("quiet_since", flat=True)) == {None})
+    assert len(worker.children()) == 2

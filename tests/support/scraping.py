@@ -92,5 +92,5 @@ def sheet_of(*collectors) -> Sheet:
 
 
 def figures(made: CommandCounters, **more) -> CommandMetrics:
-    known = {"processes": 2, "slots": 16, "busy": 3, "pass_ages": {"heartbeat": 1.0}}
+    known = {"processes": 2, "slots": 16, "busy": 3, "is_quiet": False, "pass_ages": {"heartbeat": 1.0}}
     return CommandMetrics(sums=made.sums(), **(known | more))

@@ -39,7 +39,9 @@ def pool(queue, clock):
 
 @pytest.fixture
 def heartbeat_of_pool(pool):
-    made = Heartbeat("default", pool, Liveness(changed=lambda: None), told_to_stop=lambda by: None)
+    made = Heartbeat(
+        *("default", pool, Liveness(changed=lambda: None)), told_to_stop=lambda by: None, told_quiet=pool.set_quiet
+    )
     yield made
     made.database.close()
 

@@ -117,6 +117,26 @@ def test_stop_gives_back_what_waits_and_takes_no_more(consumer):
     assert (SucceededJob.objects.count(), Job.objects.filter(status="queued", attempts=0).count()) == (4, 16)
 
 
+def test_quiet_consumer_gives_back_what_waits_and_claims_again_when_it_is_to(consumer):
+    app.noop.enqueue_many([()] * 20)
+    consumer._prefetch.size.jobs = 10
+    cycle(consumer)
+    consumer._shared.set_quiet(True)
+    cycle(consumer)
+    assert Job.objects.filter(status="running").count() == 4
+    for _ in range(4):
+        consumer.slots.finish()
+    consumer.wake()
+    cycle(consumer)
+    cycle(consumer)
+    assert (SucceededJob.objects.count(), Job.objects.filter(status="queued", attempts=0).count()) == (4, 16)
+    assert consumer._patience() > 0.5
+    consumer._shared.set_quiet(False)
+    consumer.wake()
+    cycle(consumer)
+    assert Job.objects.filter(status="running").count() >= 4
+
+
 def test_busy_consumer_waits_instead_of_spinning(consumer):
     app.noop.enqueue_many([()] * 4)
     cycle(consumer)

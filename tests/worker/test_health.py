@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from django_pgqueue.validation import UNNAMED
 from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.health import HealthFacts, HealthStatus, LoopFacts, Probes, ProcessFacts, evaluate, write
 
@@ -37,6 +38,12 @@ def test_command_that_is_well_is_alive_and_ready():
     )  # there is no port for probes
     assert not evaluate(with_process(stalled_seconds=3.0)).unready
     assert not evaluate(replace(WELL, unbeaten_seconds=20.0, unwatched_seconds=300.0)).unready
+
+
+@pytest.mark.parametrize("by", ["ann", ""])
+def test_quiet_command_is_alive_and_not_ready(by):
+    verdict = evaluate(replace(WELL, quiet_by=by))
+    assert verdict == HealthStatus((), (f"quiet, as {by or UNNAMED} has asked for: it claims no jobs",))
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,38 @@ def test_heart_passes_the_wish_to_stop_on(queue, heartbeat):
     assert told == ["ann"]
 
 
+def test_heart_passes_on_who_asks_it_to_be_quiet_and_writes_down_what_a_signal_asked(queue, heartbeat):
+    beat, process = heartbeat
+    pool = beat._pool
+    beat.pass_once()
+    assert not process.shared.is_quiet()
+    workers.quiet([process.worker_id], by="ann")
+    beat.pass_once()
+    assert (pool.quiet_by, process.shared.is_quiet()) == ("ann", True)
+    workers.resume([process.worker_id])
+    pool.is_quiet_written = True
+    beat.pass_once()
+    assert (pool.quiet_by, process.shared.is_quiet()) == (None, False)
+    pool.set_quiet("SIGUSR1")
+    beat.pass_once()
+    assert Worker.objects.get().quiet_by == "SIGUSR1"
+    beat.pass_once()
+    assert pool.quiet_by == "SIGUSR1"
+    assert pool.is_quiet_written
+
+
+def test_row_that_was_locked_while_its_command_became_quiet_is_no_request_to_go_on(queue, other_queue, heartbeat):
+    beat, process = heartbeat
+    with other_queue.transaction():
+        other_queue.rows("SELECT id FROM pgqueue_workers FOR UPDATE", {})
+        beat._pool.set_quiet("SIGUSR1")
+        beat.pass_once()
+    assert Worker.objects.get().quiet_since is None
+    beat.pass_once()
+    assert process.shared.is_quiet()
+    assert Worker.objects.get().quiet_by == "SIGUSR1"
+
+
 def test_pulse_is_steady_after_a_lease_without_a_gap():
     start = now()
     monitor = HeartbeatMonitor(lease_seconds=100, last=start)
@@ -87,7 +119,9 @@ def heartbeat(queue):
     )
     pool = ProcessPool(WorkerConfig(), supervisor_id=1, lease_seconds=30)
     pool.living.append(process)
-    made = Heartbeat("default", pool, Liveness(changed=lambda: None), told_to_stop=lambda by: None)
+    made = Heartbeat(
+        *("default", pool, Liveness(changed=lambda: None)), told_to_stop=lambda by: None, told_quiet=pool.set_quiet
+    )
     yield made, process
     made.database.close()
 

@@ -32,6 +32,7 @@ from django_pgqueue.contrib.prometheus.families import (
     OLDEST,
     PAUSED,
     PROCESSES,
+    QUIET,
     RETRIED,
     RUN,
     SLOTS,
@@ -229,5 +230,6 @@ def gauges(figures: CommandMetrics) -> Iterator[Metric]:
     yield family(PROCESSES, [((), figures.processes)])
     yield family(SLOTS, [((), figures.slots)])
     yield family(BUSY, [((), figures.busy)])
+    yield family(QUIET, [((), int(figures.is_quiet))])
     yield family(LAST_PASS, (((service,), round(now - age, 3)) for service, age in figures.pass_ages.items()))
     yield family(BUILD, [((VERSION, django.get_version(), platform.python_version()), 1)])

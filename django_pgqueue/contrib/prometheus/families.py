@@ -78,6 +78,7 @@ ACKED: Final = MetricName("pgqueue_acked_jobs", "histogram", (), "How many outco
 PROCESSES: Final = MetricName("pgqueue_processes", "gauge", (), "Living worker processes of this command.")
 SLOTS: Final = MetricName("pgqueue_slots", "gauge", (), "Jobs that the living processes may run at once, of each kind.")
 BUSY: Final = MetricName("pgqueue_slots_busy", "gauge", (), "Jobs that run at this moment.")
+QUIET: Final = MetricName("pgqueue_worker_quiet", "gauge", (), "1 while the command claims no jobs, as it was asked.")
 LAST_PASS: Final = MetricName(
     "pgqueue_last_pass_timestamp_seconds", "gauge", ("service",), "When a service of the command last ran well."
 )
@@ -87,7 +88,7 @@ BUILD: Final = MetricName(
 
 OF_WORKERS: Final = (
     *(ATTEMPTS, SUCCEEDED, RETRIED, DIED, STALE, ENQUEUED, WAIT, RUN, CYCLES, CLAIMED, ACKED),
-    *(PROCESSES, SLOTS, BUSY, LAST_PASS, BUILD),
+    *(PROCESSES, SLOTS, BUSY, QUIET, LAST_PASS, BUILD),
 )
 
 

@@ -1,5 +1,5 @@
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, transaction
@@ -14,23 +14,46 @@ from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.models import Worker
 
 
+class Request(NamedTuple):
+    """What staff may ask commands to do."""
+
+    to: str
+    help: str
+    perform: Callable[..., list[int]]
+    of: tuple[str, ...]  # states of those that --queue and --all choose
+
+
+REQUESTS = {
+    "quiet": Request("be quiet", "let their commands claim no more jobs until resume", workers.quiet, ("busy", "idle")),
+    "resume": Request("claim jobs again", "let quiet commands claim jobs again", workers.resume, ("quiet",)),
+    "stop": Request(
+        *("stop", "let their commands stop as on SIGTERM, all processes of each", workers.stop),
+        ("busy", "idle", "quiet"),
+    ),
+}
+
+
 class Command(BaseCommand):
-    help = "List worker processes with their running jobs, and ask their commands to stop."
+    help = "List worker processes with their running jobs, and ask their commands to stop, to be quiet or to resume."
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(metavar="ACTION", required=True)
         listing = actions.add_parser("list", help="processes, whether they live, and their running jobs")
         add_queue(listing, "those that serve one of these queues")
         add_json(listing)
-        stop = actions.add_parser("stop", help="let their commands stop as on SIGTERM, all processes of each")
-        stop.add_argument("ids", nargs="*", type=job_id, metavar="ID", help="of these processes, as list names them")
-        add_queue(stop, "of those that serve one of these queues")
-        add_json(stop)
-        stop.add_argument("--all", action="store_true", help="of all that are alive")
-        add_by(stop)
-        for sub, call in ((listing, self._list), (stop, self._stop)):
-            sub.set_defaults(call=call)
-            add_database(sub)
+        listing.set_defaults(call=self._list)
+        add_database(listing)
+        for name, request in REQUESTS.items():
+            asking = actions.add_parser(name, help=request.help)
+            asking.add_argument(
+                "ids", nargs="*", type=job_id, metavar="ID", help="of these processes, as list names them"
+            )
+            add_queue(asking, "of those that serve one of these queues")
+            add_json(asking)
+            asking.add_argument("--all", action="store_true", help="of all that are alive")
+            add_by(asking)
+            asking.set_defaults(call=self._ask, request=request)
+            add_database(asking)
 
     @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
@@ -48,20 +71,22 @@ class Command(BaseCommand):
         else:
             self.stdout.write(table(found) if found else "There is no worker.")
 
-    def _stop(self, options: dict[str, Any]) -> None:
+    def _ask(self, options: dict[str, Any]) -> None:
+        request: Request = options["request"]
         given = [name for name in ("ids", "queue", "all") if options[name]]
         if len(given) != 1:
             raise CommandError(
                 "Say which workers, in one way: give ids, as pgqueue_workers list has them, --queue or --all."
             )
-        ids = options["ids"] or [state.row.pk for state in serving(options) if state.word in ("busy", "idle")]
+        ids = options["ids"] or [state.row.pk for state in serving(options) if state.word in request.of]
         with transaction.atomic(using=options["database"]):
-            asked = workers.stop(ids, by=options["by"] or user(), database=options["database"])
+            asked = request.perform(ids, by=options["by"] or user(), database=options["database"])
         if options["json"]:
             rows = with_clock(Worker.objects.using(options["database"]).filter(pk__in=asked).order_by("pk"))
             self.stdout.write(json_text([as_json(state) for state in states_of(rows, options["database"])]))
         else:
-            self.stdout.write(f"Asked to stop: {_listed(asked)}." if asked else "No worker was asked to stop.")
+            none = f"No worker was asked to {request.to}."
+            self.stdout.write(f"Asked to {request.to}: {_listed(asked)}." if asked else none)
         if skipped := sorted(set(ids) - set(asked)):
             self._name_others(skipped, options["database"])
 

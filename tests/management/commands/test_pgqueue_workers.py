@@ -80,6 +80,25 @@ def test_stop_asks_all_processes_of_the_command():
     assert other.pk not in asked()
 
 
+def test_quiet_and_resume_ask_the_commands_and_the_list_says_so():
+    one, two, other = worker(), worker(), worker(supervisor_id=2)
+    assert run("quiet", one.pk, "--by", "eve") == f"Asked to be quiet: {one.pk}, {two.pk}.\n"
+    assert run("list").count("quiet (asked by eve)") == 2
+    [told, _, _] = json.loads(run("list", "--json"))
+    assert (told["state"], told["quiet_by"], bool(told["quiet_since"])) == ("quiet", "eve", True)
+    assert "Left alone" in refused("quiet", one.pk)
+    assert run("quiet", "--all") == f"Asked to be quiet: {other.pk}.\n"
+    assert run("resume", "--all") == f"Asked to claim jobs again: {one.pk}, {two.pk}, {other.pk}.\n"
+    assert run("resume", "--all") == "No worker was asked to claim jobs again.\n"
+    assert not asked()
+
+
+def test_quiet_workers_can_be_stopped_with_all():
+    one = worker(quiet_since=timezone.now())
+    run("stop", "--all")
+    assert set(asked()) == {one.pk}
+
+
 def test_stop_as_json_tells_the_processes_that_were_asked():
     one, two, _other = worker(), worker(), worker(supervisor_id=2)
     told = json.loads(run("stop", one.pk, "--by", "eve", "--json"))

@@ -125,3 +125,5 @@ def see_to_it(ids: list[int], user: AbstractBaseUser) -> None:
     queues.limit("mail", max_running=4, burst=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     assert_type(schedules.run(["nightly"], by="ann"), dict[str, int])
     assert_type(workers.stop([7], by="ann"), list[int])
+    assert_type(workers.quiet([7], by="ann"), list[int])
+    assert_type(workers.resume([7]), list[int])
