@@ -156,7 +156,8 @@ def roles_in(text: str) -> set[str]:
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sql")], ids=name_of)
 def test_sql_on_the_page_runs(page, sql):
     """In a transaction that is rolled back, with the roles and other people's tables that it names."""
-    sql("CREATE TABLE IF NOT EXISTS django_tasks_database_dbtaskresult ()")
+    for table in ("django_tasks_database_dbtaskresult", "shop_order", "shop_product"):
+        sql(f"CREATE TABLE IF NOT EXISTS {table} ()")
     for role in sorted({role for block in blocks(page, "sql") for role in roles_in(block)}):
         sql(f"DROP ROLE IF EXISTS {role}")  # of a run that was killed
         sql(f"CREATE ROLE {role}")

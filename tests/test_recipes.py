@@ -82,7 +82,6 @@ def test_each_recipe_is_run_below():
         "E-mail backend",
         "Webhook receiver",
         "Webhook sender",
-        "Transactional outbox to Kafka",
         "Fan out, then join",
         "One after the other",
         "Long import that resumes",
@@ -173,14 +172,6 @@ def test_webhook_that_is_refused_is_sent_again_with_its_key(run):
         run_jobs(until=dt.timedelta(minutes=1), errors="collect")
     keys = [call.args[0].get_header("Idempotency-key") for call in opened.call_args_list]
     assert keys == [f"job-{handle.id}"] * 2
-
-
-def test_events_of_a_topic_are_published_in_order_after_a_failure(run):
-    producer = mock.Mock(**{"flush.side_effect": [1, 0, 0]})
-    publish = run(RECIPES["Transactional outbox to Kafka"], producer=producer).publish
-    publish.enqueue_many([("orders", "17", {"state": state}) for state in ("paid", "sent")])
-    run_jobs(until=dt.timedelta(minutes=1), errors="collect")
-    assert [json.loads(call.args[1])["state"] for call in producer.produce.call_args_list] == ["paid", "paid", "sent"]
 
 
 def test_second_step_follows_the_first(run):
