@@ -43,6 +43,7 @@ LOOKS: tuple[Look, ...] = (
     tables.old_snapshot,
     tables.dead_rows,
     tables.default_partition,
+    tables.publications,
     tables.clocks,
 )
 """Those of the panel in the admin."""

@@ -132,6 +132,23 @@ def settings(view: View) -> Iterator[Finding]:
         )
 
 
+def publications(view: View) -> Iterator[Finding]:
+    """Name the publications that send each change of pgqueue_jobs to subscribers."""
+    if not (names := [name for (name,) in view.database.rows(statement("publications"), {})]):
+        return
+    yield Finding(
+        name="queue-in-publication",
+        level=Level.WARNING,
+        what=_("pgqueue_jobs is in the publication %(names)s: subscribers get several row changes for each job.")
+        % {"names": named(names)},
+        remedy=_(
+            "Publish the tables that subscribers need by name, without pgqueue_jobs. Leave it, if the subscriber is to "
+            "replace this server."
+        ),
+        facts={"publications": names},
+    )
+
+
 def claim_plan(view: View) -> Iterator[Finding]:
     """Plan a claim with the settings of workers, and say if it does not read the index of claims in its order."""
     [(may_claim, has_index, queue)] = view.database.rows(statement("may_claim"), {})

@@ -186,3 +186,18 @@ def test_role_that_may_not_claim_is_not_asked_for_its_plan(sql):
     sql("GRANT SELECT ON ALL TABLES IN SCHEMA public TO only_reads")
     sql("SET LOCAL ROLE only_reads")
     assert list(tables.claim_plan(View("default", []))) == []
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("contents", ["FOR ALL TABLES", "FOR TABLES IN SCHEMA public", "FOR TABLE pgqueue_jobs"])
+def test_publication_with_the_live_table_is_found_until_it_names_others(contents, sql):
+    assert not found("queue-in-publication")
+    sql(f"CREATE PUBLICATION everything {contents}")
+    try:
+        finding = only("queue-in-publication")
+        assert finding.facts == {"publications": ["everything"]}
+        sql("DROP PUBLICATION everything")
+        sql("CREATE PUBLICATION everything FOR TABLE pgqueue_dead_jobs")
+        assert not found("queue-in-publication")
+    finally:
+        sql("DROP PUBLICATION everything")
