@@ -11,8 +11,8 @@ from django_pgqueue import registry
 from django_pgqueue.exceptions import ConfigurationError, InvalidOption
 from django_pgqueue.jobs.context import JobContext, current_job
 from django_pgqueue.jobs.enqueue import arguments_of, check_arguments, insert_calls, insert_many, insert_one
-from django_pgqueue.jobs.handle import JobHandle, JobHandles
-from django_pgqueue.jobs.redaction import shown
+from django_pgqueue.jobs.handle import JobHandle, JobHandles, holder_of
+from django_pgqueue.jobs.redaction import in_errors, shown
 from django_pgqueue.jobs.serialization import check_signature
 from django_pgqueue.middleware import run_if_immediate
 from django_pgqueue.options import OF_RULES, OF_TASKS, TaskOptions, check_known
@@ -197,6 +197,26 @@ class Call(Generic[R_co]):
     async def aenqueue(self) -> JobHandle[R_co]:
         """Do what ``enqueue`` does from async code."""
         return await _in_sync(self.enqueue)
+
+    def find(self) -> JobHandle[R_co] | None:
+        """Return the live job that holds the unique key of this call, by one query; None: there is none.
+
+        That is the job which enqueueing the call would have returned.
+
+        Raises:
+            InvalidOption: the call has no unique key.
+            InvalidArguments: the arguments do not fit the signature.
+        """
+        check_signature(self.task, self.args, self.kwargs)
+        with in_errors([(self.task, self.args, self.kwargs)]):
+            key = self.task.keys_of(self.args, self.kwargs).unique
+        if key is None:
+            raise InvalidOption(f"This call of {self.task.name} has no unique key to be found by: see unique.")
+        return holder_of(key, self.task.database)
+
+    async def afind(self) -> JobHandle[R_co] | None:
+        """Do what ``find`` does from async code."""
+        return await _in_sync(self.find)
 
     def enqueue_on_commit(self, using: str) -> None:
         """Enqueue once the transaction open on another database has committed.

@@ -225,3 +225,21 @@ def test_bound_on_snoozes_is_a_whole_number(given):
 
 def test_task_is_not_run_by_a_template_that_names_it():
     assert Template("{{ task }}").render(Context({"task": app.discard})) == "&lt;Task tests.app.tasks.discard&gt;"
+
+
+@pytest.mark.django_db
+def test_call_finds_the_job_that_has_its_unique_key():
+    once_each = app.record.using(unique="label")
+    handle = once_each.enqueue("a")
+    assert once_each.bind("a").find() == handle
+    assert once_each.bind("b").find() is None
+    assert app.record.using(unique_key="k").bind("a").find() is None
+    with pytest.raises(InvalidOption, match=r"tests\.app\.tasks\.record has no unique key"):
+        app.record.bind("a").find()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_call_finds_its_job_from_async_code():
+    once_each = app.record.using(unique="label")
+    handle = once_each.enqueue("a")
+    assert async_to_sync(once_each.bind("a").afind)() == handle

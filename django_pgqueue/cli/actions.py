@@ -40,6 +40,7 @@ def filter_from(options: Mapping[str, Any], kinds: tuple[str, ...] = ()) -> Filt
         kinds=kinds,
         older_than_seconds=older_than.total_seconds() if older_than is not None else None,
         error=options.get("error"),
+        unique_key=options.get("unique_key"),
     )
 
 
@@ -47,7 +48,7 @@ def must_choose(options: Mapping[str, Any]) -> None:
     """Raise CommandError unless jobs are chosen by ids, or by a filter, or all of them; by one way only."""
     given = [
         f"--{name.replace('_', '-')}"
-        for name in ("queue", "task", "status", "reason", "older_than", "error", "all")
+        for name in ("queue", "task", "status", "reason", "older_than", "error", "unique_key", "all")
         if options.get(name) not in (None, False, [])
     ]
     if options["ids"] and given:
@@ -58,6 +59,8 @@ def must_choose(options: Mapping[str, Any]) -> None:
         raise CommandError("Say which jobs: give ids, a filter such as --queue or --older-than, or --all.")
     if options.get("succeeded") and options["reason"]:
         raise CommandError("Succeeded jobs have no --reason: leave it out, or --succeeded.")
+    if options.get("succeeded") and options["unique_key"] is not None:
+        raise CommandError("Succeeded jobs have no --unique-key: leave it out, or --succeeded.")
 
 
 class SelectedJobs:

@@ -26,7 +26,7 @@ from django_pgqueue.flow.queue_limits import SHAPE, UNITS
 from django_pgqueue.insights.formatting import plain
 from django_pgqueue.insights.overview import QueueLine
 from django_pgqueue.jobs.actions import PRIORITY, QUEUE, Action
-from django_pgqueue.jobs.handle import JobHandle
+from django_pgqueue.jobs.handle import JobHandle, get
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.options import OF_JOBS, Options
 from django_pgqueue.retry_policy import reconnect_delay
@@ -267,6 +267,7 @@ def _add_filter(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--error", metavar="CLASS", help="whose last error is of this class, with its module or without"
     )
+    parser.add_argument("--unique-key", metavar="KEY", help="the live one that holds this key, or dead ones with it")
 
 
 def _add_status(parser: argparse._ActionsContainer, choices: tuple[str, ...]) -> None:
@@ -289,13 +290,18 @@ def add_list(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
+def _add_one(parser: argparse.ArgumentParser, words: str) -> None:
+    parser.add_argument("id", nargs="?", type=job_id, metavar="ID", help=words)
+    parser.add_argument("--unique-key", metavar="KEY", help="in place of the id: the live job that holds this key")
+
+
 def add_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", type=job_id, metavar="ID", help="the job's id")
+    _add_one(parser, "the job's id")
     add_json(parser)
 
 
 def add_try(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", type=job_id, metavar="ID", help="the job's id; live, dead or succeeded")
+    _add_one(parser, "the job's id; live, dead or succeeded")
     parser.add_argument("--pdb", action="store_true", help="debug its exception; the transaction stays open meanwhile")
     add_json(parser)
 
@@ -320,6 +326,16 @@ def add_action(parser: argparse.ArgumentParser, action: Action) -> None:
     if action.is_destructive:
         parser.add_argument("--yes", action="store_true", help="do not ask")
     add_json(parser, "print as JSON how many were changed, and why others were left alone")
+
+
+def job_id_from(options: Mapping[str, Any]) -> int:
+    """Return the id of the one job that is chosen; raise CommandError if no job holds the unique key."""
+    if (options["id"] is None) == (options["unique_key"] is None):
+        raise CommandError("Say which job: give its ID or --unique-key, one of them.")
+    try:
+        return get(options["id"], unique_key=options["unique_key"], database=options["database"]).id
+    except PgQueueError as error:
+        raise CommandError(str(error)) from error
 
 
 def enqueue_from(options: dict[str, Any]) -> JobHandle[Any]:

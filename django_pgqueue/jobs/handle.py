@@ -23,14 +23,14 @@ from django_pgqueue.exceptions import (
     ResultNotKept,
 )
 from django_pgqueue.jobs.dead_letter import retry
-from django_pgqueue.jobs.lookup import JobState, find
+from django_pgqueue.jobs.lookup import JobState, find, find_holder
 from django_pgqueue.jobs.manage import kill
 from django_pgqueue.jobs.redaction import scrub_json, scrubber
 from django_pgqueue.jobs.unique import InsertResult
 from django_pgqueue.jobs.waiter import waiter_for
 from django_pgqueue.registry import TaskDefinition
-from django_pgqueue.states import DEAD, JobStatus
-from django_pgqueue.validation import By, seconds_of
+from django_pgqueue.states import DEAD, LONGEST_KEY, JobStatus
+from django_pgqueue.validation import By, check_name, seconds_of
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -218,21 +218,49 @@ class JobHandles(Sequence[JobHandle[R_co]]):
         return JobHandle(self._inserted.ids[position], *place, self._inserted.created[position])
 
 
-def get(job_id: int | str, *, database: str | None = None) -> JobHandle[Any]:
-    """Return the handle of the job with this id. Sends no query, so there may be none.
+def get(
+    job_id: int | str | None = None, *, unique_key: str | None = None, database: str | None = None
+) -> JobHandle[Any]:
+    """Return the handle of the job with this id, or of the live one that holds a unique key.
+
+    By its id it sends no query, so there may be no such job. By the key it is one query; a job that has succeeded
+    holds its key for ``hold``. For a key that a task computes see ``Call.find``.
 
     Args:
         job_id: a whole number, or the text of one, such as the id of a ``TaskResult``.
+        unique_key: in place of the id; as ``using(unique_key=…)`` has given it.
         database: the alias it was put on. None: ``PGQUEUE["DATABASE"]``.
 
     Raises:
-        InvalidOption: the id is no whole number.
+        InvalidOption: the id is no whole number, or both id and key are given.
+        JobDoesNotExist: no job holds the key.
     """
+    if unique_key is not None:
+        if job_id is not None:
+            raise InvalidOption("A job is found by its id or by its unique key: give one of them.")
+        if (handle := holder_of(unique_key, database)) is None:
+            raise JobDoesNotExist(f"No live job holds the unique key {unique_key!r}.")
+        return handle
     try:
-        number = int(job_id)
+        number = int(job_id)  # type: ignore[arg-type]  # anything may be given
     except (TypeError, ValueError, OverflowError):
         raise InvalidOption(f"The id of a job is a whole number, not {job_id!r}.") from None
     return JobHandle(number, "", "", database or conf.database, created=False)
+
+
+async def aget(
+    job_id: int | str | None = None, *, unique_key: str | None = None, database: str | None = None
+) -> JobHandle[Any]:
+    """Do what ``get`` does from async code."""
+    return await sync_to_async(get, thread_sensitive=True)(job_id, unique_key=unique_key, database=database)
+
+
+def holder_of(unique_key: str, database: str | None) -> JobHandle[Any] | None:
+    """Return the handle of the live job that holds a unique key; None: there is none."""
+    check_name("unique_key", unique_key, LONGEST_KEY)
+    caller = CallerConnection(database)
+    holder = find_holder(caller, unique_key)
+    return holder and JobHandle(holder.id, holder.task, holder.queue, caller.alias, created=False)
 
 
 def result_of(state: JobState) -> Any:

@@ -1,10 +1,10 @@
-"""Look up jobs by id, in whichever table they are."""
+"""Look up jobs by id, in whichever table they are, or by the unique key that they hold."""
 
 import datetime as dt
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import TextChoices
 
@@ -68,6 +68,20 @@ def find_many(database: QueueConnection, ids: Iterable[int]) -> dict[int, JobSta
     with database.transaction():
         answers = [(job_id, database.send(statement("find_job"), {"id": job_id})) for job_id in ids]
     return {job_id: _state(answer.fetchall()) for job_id, answer in answers}
+
+
+class KeyHolder(NamedTuple):
+    """The live job that holds a unique key; the columns of ``find_key_holder.sql``."""
+
+    id: int
+    task: str
+    queue: str
+
+
+def find_holder(database: Database, unique_key: str) -> KeyHolder | None:
+    """Return the job that holds a unique key, by one statement; None: the key is free."""
+    rows = database.rows(statement("find_key_holder"), {"unique_key": unique_key})
+    return KeyHolder._make(rows[0]) if rows else None
 
 
 def may_be(job_id: int) -> bool:

@@ -16,6 +16,7 @@ from django_pgqueue import registry
 from django_pgqueue.db.connections import CallerConnection, Database, Parameters
 from django_pgqueue.db.queries import along_an_index, statement
 from django_pgqueue.exceptions import InvalidFilter
+from django_pgqueue.jobs.lookup import find_holder
 from django_pgqueue.jobs.redaction import named, positional, shown
 from django_pgqueue.stored_values import read
 
@@ -129,6 +130,11 @@ def pages(source: Source, chosen: Filter, *, after_id: int = 0, database: str | 
     caller = CallerConnection(database)
     next_id: int | None = after_id
     until_id: int | None = None
+    if source is Source.LIVE and chosen.unique_key is not None:  # one job at most, and there is an index
+        holder = find_holder(caller, chosen.unique_key)
+        if holder is None or holder.id <= after_id:
+            return
+        next_id, until_id = holder.id - 1, holder.id
     while next_id is not None:
         with along_an_index(caller.alias):
             page = page_of(caller, source, chosen, after_id=next_id, until_id=until_id)

@@ -224,3 +224,34 @@ def test_handles_of_a_bulk_are_a_sequence(queue):
 def test_handles_of_a_bulk_say_which_jobs_are_new(queue):
     mail = app.record.using(unique_key="a")
     assert [handle.created for handle in mail.enqueue_many([("a",), ("b",)])] == [True, False]
+
+
+def test_job_is_found_by_the_unique_key_that_it_holds(queue):
+    handle = app.record.using(unique_key="k", queue="mail").enqueue("x")
+    found = jobs.get(unique_key="k")
+    assert (found, found.task, found.queue, found.created) == (handle, app.record.name, "mail", False)
+    assert async_to_sync(jobs.aget)(unique_key="k") == handle
+    assert found.kill()
+    with pytest.raises(JobDoesNotExist, match="No live job holds the unique key 'k'"):
+        jobs.get(unique_key="k")
+
+
+def test_job_that_has_given_its_key_away_is_not_found_by_it(queue):
+    app.noop.using(unique_key="k", unique=Unique(until="start")).enqueue()
+    assert jobs.get(unique_key="k")
+    claim(queue, "default", limit=1, worker_id=1)
+    with pytest.raises(JobDoesNotExist):
+        jobs.get(unique_key="k")
+
+
+def test_job_that_holds_its_key_after_success_is_found(queue):
+    handle = app.noop.using(unique_key="k", unique=Unique(hold=60)).enqueue()
+    end(queue)
+    assert jobs.get(unique_key="k") == handle
+    assert handle.status() == "succeeded"
+
+
+@pytest.mark.parametrize("given", [{"job_id": 1, "unique_key": "k"}, {"unique_key": ""}, {"unique_key": "x" * 501}])
+def test_job_is_found_by_an_id_or_a_key(given):
+    with pytest.raises(InvalidOption):
+        jobs.get(**given)

@@ -215,3 +215,15 @@ def test_page_reads_along_the_primary_key_and_stops(queue, sql, put, source, sta
 
 def nodes_of(node):
     return [node] + [below for child in node.get("Plans", ()) for below in nodes_of(child)]
+
+
+@pytest.mark.django_db
+def test_live_job_with_a_unique_key_is_read_along_its_index():
+    enqueued_ids(app.noop, [()] * 20)
+    keyed = app.noop.using(unique_key="k", queue="mail").enqueue().id
+    enqueued_ids(app.noop, [()] * 20)
+    [page] = pages(Source.LIVE, Filter(unique_key="k"))
+    assert (page.ids, page.looked) == ([keyed], 1)
+    assert [page.ids for page in pages(Source.LIVE, Filter(unique_key="k", queues=("default",)))] == [[]]
+    assert [*pages(Source.LIVE, Filter(unique_key="k"), after_id=keyed)] == []
+    assert [*pages(Source.LIVE, Filter(unique_key="other"))] == []

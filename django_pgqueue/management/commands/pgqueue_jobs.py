@@ -81,9 +81,10 @@ class Command(BaseCommand):
 
     @override("en")
     def _show(self, options: dict[str, Any]) -> None:
-        job = find(options["id"], options["database"])
+        job_id = arguments.job_id_from(options)
+        job = find(job_id, options["database"])
         if job is None:
-            raise CommandError(f"There is no job {options['id']}: it was never there, or is not kept any more.")
+            raise CommandError(f"There is no job {job_id}: it was never there, or is not kept any more.")
         story = explanation_of(job, options["database"])
         if options["json"]:
             self._print_json(story)
@@ -92,7 +93,7 @@ class Command(BaseCommand):
 
     def _try(self, options: dict[str, Any]) -> None:
         debugger = debug if options["pdb"] else None
-        trial = trial_of(options["id"], options["database"], debugger)
+        trial = trial_of(arguments.job_id_from(options), options["database"], debugger)
         if options["json"]:
             self._print_json(trial.as_json())
         else:
@@ -160,6 +161,8 @@ def listed(options: Mapping[str, Any]) -> tuple[list[Row], int | None]:
         CommandError: the statuses are of more than one table.
     """
     source, kinds = _source(options["status"] or [], options["reason"] or [])
+    if source is Source.SUCCEEDED and options["unique_key"] is not None:
+        raise CommandError("Succeeded jobs have no --unique-key: leave out one of the two.")
     chosen, limit, database = filter_from(options, kinds), options["limit"], options["database"]
     ids: list[int] = []
     for page in pages(source, chosen, after_id=options["after"], database=database):

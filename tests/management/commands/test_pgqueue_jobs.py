@@ -10,7 +10,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue.models import DeadJob, Job
-from tests.support.jobs_command import Terminal, dead, finish, jobs, refused
+from tests.support.jobs_command import Terminal, dead, finish, ids_of, jobs, refused
 from tests.support.many import enqueued_ids
 
 pytestmark = pytest.mark.django_db
@@ -150,3 +150,26 @@ def test_on_a_terminal_the_user_is_asked(monkeypatch, answer, left):
         jobs("kill", "--all")
     assert asked == ["Kill 3 jobs? [y/N] "]
     assert Job.objects.count() == left
+
+
+# By unique key
+
+
+@pytest.mark.django_db(databases=["default", "other", "lite"])
+def test_job_is_chosen_by_its_unique_key():
+    keyed = app.record.using(unique_key="price 17").enqueue("x").id
+    app.record.enqueue("y")
+    assert f"id: {keyed}" in jobs("show", "--unique-key", "price 17")
+    assert [row["id"] for row in json.loads(jobs("list", "--unique-key", "price 17", "--json"))["jobs"]] == [keyed]
+    assert json.loads(jobs("try", "--unique-key", "price 17", "--json"))["result"] == "recorded x"
+    assert "Killed: 1." in jobs("kill", "--unique-key", "price 17", "--yes")
+    assert ids_of(DeadJob) == [keyed]
+    assert "No live job holds the unique key" in refused("show", "--unique-key", "price 17")
+    assert json.loads(jobs("list", "--status", "dead", "--unique-key", "price 17", "--json"))["jobs"][0]["id"] == keyed
+
+
+def test_one_job_is_chosen_by_id_or_key():
+    assert "one of them" in refused("show")
+    assert "one of them" in refused("show", 17, "--unique-key", "k")
+    assert "have no --unique-key" in refused("list", "--status", "succeeded", "--unique-key", "k")
+    assert "have no --unique-key" in refused("purge", "--succeeded", "--unique-key", "k", "--yes")

@@ -117,6 +117,8 @@ def see_to_it(ids: list[int], user: AbstractBaseUser) -> None:
     jobs.kill(ids)
     jobs.kill(ids, by=user)
     jobs.kill([jobs.get(7), 8])
+    jobs.kill([jobs.get(unique_key="order:7")])
+    assert_type(pack.bind(7).find(), JobHandle[str] | None)
     jobs.kill(["seven"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
     jobs.kill(ids, by=7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(queues.pause("mail", by="ann", resume_at=dt.timedelta(hours=1)), bool)
