@@ -6,6 +6,7 @@ Everything listed in ``__all__`` is public and importable before Django's apps a
 
 from django_pgqueue.exceptions import Discard, Retry, Snooze
 from django_pgqueue.jobs.context import CurrentJob, JobContext, current_job, is_in_job, track
+from django_pgqueue.jobs.finish import finish_job
 from django_pgqueue.jobs.handle import JobHandle
 from django_pgqueue.jobs.once import once
 from django_pgqueue.keys import Limit, Unique
@@ -32,6 +33,7 @@ __all__ = [
     "enqueue",
     "enqueue_many",
     "exponential",
+    "finish_job",
     "is_in_job",
     "jobs",
     "once",

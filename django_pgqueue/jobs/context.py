@@ -21,7 +21,7 @@ from django_pgqueue.exceptions import InvalidArguments, InvalidOption, NoCurrent
 from django_pgqueue.jobs.captured_log import LOG, CapturedLog
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.options import Options, check_instant
-from django_pgqueue.records import ClaimedJob
+from django_pgqueue.records import ClaimedJob, Outcome
 from django_pgqueue.stored_values import read_object
 from django_pgqueue.validation import is_text
 
@@ -54,6 +54,12 @@ class CurrentJob:
 
     again: Options | None = None
     """When the next job like it is to run, if the task has asked for one."""
+
+    # For finish_job().
+    interrupts: Any = None  # the ThreadInterrupts of the thread that runs it; None: it is ``async def``
+    run_adapter: Any = None  # of a task of the Tasks framework
+    begun_at: float = 0.0  # by time.perf_counter()
+    ended: Outcome | None = None  # as finish_job() has written down
 
     # For the threads that interrupt it, monotonic.
     stop_at: float = math.inf  # when to do so next

@@ -188,16 +188,15 @@ async def _arun(
             await attempt_started.asend_robust(task, event=event_of(job))
     run_adapter = task.adapter.begin(job) if task.adapter else None
     if run_adapter:
+        current.run_adapter = run_adapter
         with without_harm(job):
             await run_adapter.atell_started()
-    begun = time.perf_counter()
+    begun = current.begun_at = time.perf_counter()
     try:
         result = await acall_function(task, job, current, interrupts, run_adapter)
-        outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, result, run_adapter))
-        if current.again is not None:
-            _repeat(outcome, current)
+        outcome = current.ended or success(current, result)
     except BaseException as error:  # noqa: BLE001 - the boundary: any exception is an outcome of the job
-        outcome = failure(task, job, error, current)
+        outcome = failure(task, job, error, current) if current.ended is None else _after_end(current)
         outcome.run_seconds = time.perf_counter() - begun
         await _take_cancels()
         if watched:
@@ -230,15 +229,16 @@ def _run(
             attempt_started.send_robust(task, event=event_of(job))
     run_adapter = task.adapter.begin(job) if task.adapter else None
     if run_adapter:
+        current.run_adapter = run_adapter
         with without_harm(job):
             run_adapter.tell_started()
-    begun = time.perf_counter()
+    begun = current.begun_at = time.perf_counter()
     try:
         call = _call_atomic if task.atomic else _call
         outcome = call(task, job, current, interrupts, run_adapter)
     except BaseException as error:  # noqa: BLE001 - the boundary: any exception is an outcome of the job
         interrupts.leave()
-        outcome = failure(task, job, error, current)
+        outcome = failure(task, job, error, current) if current.ended is None else _after_end(current)
         outcome.run_seconds = time.perf_counter() - begun
         if watched:
             watched.failed(error, outcome)
@@ -293,10 +293,42 @@ def _call(
     run_adapter: RunAdapter | None,
 ) -> Outcome:
     value = call_function(task, job, current, interrupts, run_adapter)
-    outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, value, run_adapter))
+    return current.ended or success(current, value)
+
+
+def success(current: CurrentJob, value: Any) -> Outcome:
+    """Return the outcome of a run that has returned a value."""
+    outcome = Outcome(current.claimed, Fate.SUCCEEDED, result=_result(current.claimed, value, current.run_adapter))
     if current.again is not None:
         _repeat(outcome, current)
     return outcome
+
+
+def _after_end(current: CurrentJob) -> Outcome:
+    """Return the outcome that ``finish_job()`` has written, and log the error that was raised after it."""
+    job, ended = current.claimed, current.ended
+    logger.exception(  # noqa: LOG004 - called while one is handled
+        "Job %s (%s) has succeeded, but its task failed after finish_job()", job.id, job.task, extra=fields(job)
+    )
+    assert ended is not None  # noqa: S101 - of the callers
+    return ended
+
+
+def write_success(outcome: Outcome, current: CurrentJob) -> None:
+    """Write the success of a job in the transaction that is open, with its last report; its fate is RECORDED then.
+
+    Raises:
+        LeaseLost: another worker has the job. The transaction must be rolled back.
+    """
+    _keep_log(outcome, current)
+    if current.has_told:
+        write_alone(CallerConnection(), current)
+    if not ack.finish_alone(CallerConnection(), outcome):
+        job = outcome.job
+        raise LeaseLost(
+            f"Job {job.id} ({job.task}) cannot be completed: its lease is gone, or its row is being held. "
+            "Its transaction is rolled back."
+        )
 
 
 def _repeat(outcome: Outcome, current: CurrentJob) -> None:
@@ -338,14 +370,7 @@ def _call_atomic(
             outcome = _call(task, job, current, interrupts, run_adapter)
             outcome.run_seconds = time.perf_counter() - begun
             has_returned = True
-            _keep_log(outcome, current)
-            if current.has_told:
-                write_alone(CallerConnection(), current)
-            if not ack.finish_alone(CallerConnection(), outcome):
-                raise LeaseLost(  # noqa: TRY301 - handled like all else that rolls it back
-                    f"Job {job.id} ({job.task}) cannot be completed: its lease is gone, or its row is being held. "
-                    "Its transaction is rolled back."
-                )
+            write_success(outcome, current)
     except BaseException as error:
         if not is_committed:
             if excuse := _excuse(error, job, current, has_begun=has_begun, has_returned=has_returned):

@@ -52,7 +52,7 @@ class ThreadInterrupts:
     ) -> Any:
         """Call user code; ``JobInterrupted`` may be raised anywhere in here, in rare cases on the way back."""
         try:
-            self._inside = current
+            self._inside, current.interrupts = current, self
             if current.is_kill_requested:
                 raise JobKilled
             return func(*args, **kwargs)
@@ -60,6 +60,15 @@ class ThreadInterrupts:
             self._inside = None  # no call, no jump on the way to here: nothing is raised before this is done
             if self._is_aimed_at:
                 self.leave()
+
+    def pause(self) -> None:
+        """Let nothing reach this thread until ``go_on()``; an exception on its way may be raised here."""
+        self._inside = None
+        if self._is_aimed_at:
+            self.leave()
+
+    def go_on(self, current: CurrentJob) -> None:
+        self._inside = current
 
     def leave(self) -> None:
         """Let nothing reach this thread any more.

@@ -11,7 +11,7 @@ import time
 
 from django.db import connection, transaction
 
-from django_pgqueue import Discard, Snooze, current_job, is_in_job, jobs, task
+from django_pgqueue import Discard, Snooze, current_job, finish_job, is_in_job, jobs, task
 from django_pgqueue.contrib.cutover import new_side
 from tests.app.models import Mark, Place
 
@@ -87,6 +87,13 @@ def snooze(seconds: float) -> None:
 @task(atomic=True, backoff=0)
 def record_atomic(label: str = "") -> None:
     mark(label)
+
+
+@task
+def finish_in_part() -> None:
+    with finish_job():
+        mark("saved")
+    raise LookupError("after the end")
 
 
 @task(max_attempts=1)

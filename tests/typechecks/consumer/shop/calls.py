@@ -13,6 +13,7 @@ from django_pgqueue import (
     aenqueue_many,
     enqueue,
     enqueue_many,
+    finish_job,
     jobs,
     queues,
     schedules,
@@ -127,5 +128,7 @@ def see_to_it(ids: list[int], user: AbstractBaseUser) -> None:
     queues.limit("mail", max_running=4, burst=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     assert_type(schedules.run(["nightly"], by="ann"), dict[str, int])
     assert_type(workers.stop([7], by="ann"), list[int])
+    with finish_job() as end:
+        end.result = 7
     assert_type(workers.quiet([7], by="ann"), list[int])
     assert_type(workers.resume([7]), list[int])
