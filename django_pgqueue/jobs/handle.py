@@ -103,12 +103,12 @@ class JobHandle(Generic[R_co]):
             JobDoesNotExist: it was never committed, or nothing is kept of it any more.
             InvalidOption: the timeout is not above 0.
         """
-        returned: R_co = result_of(self.state() if timeout is None else self._ended(_seconds(timeout)))
+        returned: R_co = result_of(self.state() if timeout is None else self._ended(seconds_to_wait(timeout)))
         return returned
 
     async def aresult(self, timeout: float | dt.timedelta | None = None) -> R_co:  # noqa: ASYNC109 - as result()
         """Do what ``result`` does from async code; waiting keeps no thread busy."""
-        returned: R_co = result_of(await (self.astate() if timeout is None else self._aended(_seconds(timeout))))
+        returned: R_co = result_of(await (self.astate() if timeout is None else self._aended(seconds_to_wait(timeout))))
         return returned
 
     def kill(self, *, by: By = "") -> bool:
@@ -147,7 +147,7 @@ class JobHandle(Generic[R_co]):
                 except TimeoutError:
                     continue
                 except JobDoesNotExist:
-                    return self._ended_for_the_caller()
+                    return ended_for_the_caller(self)
         finally:
             waiter.cancel()
         raise self._too_late(seconds, waiter.status)
@@ -159,20 +159,9 @@ class JobHandle(Generic[R_co]):
         except TimeoutError:
             raise self._too_late(seconds, waiter.status) from None
         except JobDoesNotExist:
-            return await sync_to_async(self._ended_for_the_caller, thread_sensitive=True)()
+            return await sync_to_async(ended_for_the_caller, thread_sensitive=True)(self)
         finally:
             waiter.cancel()
-
-    def _ended_for_the_caller(self) -> JobState:
-        """Return a job that others do not see; in a test it may have ended in the transaction that enqueued it."""
-        state = self.state()
-        if state.is_finished:
-            return state
-        raise JobNotCommitted(
-            f"Job {self.id} was enqueued in the transaction that is still open on {self.database!r}: it cannot start "
-            "before the commit, for which this would wait forever. Wait after the transaction; in a TestCase run it by "
-            "run_jobs() first."
-        )
 
     def _too_late(self, seconds: float, status: str) -> TimeoutError:
         return TimeoutError(f"Job {self.id} has not ended within {seconds:g} s. When last looked at it was {status}.")
@@ -263,6 +252,18 @@ def holder_of(unique_key: str, database: str | None) -> JobHandle[Any] | None:
     return holder and JobHandle(holder.id, holder.task, holder.queue, caller.alias, created=False)
 
 
+def ended_for_the_caller(handle: JobHandle[Any]) -> JobState:
+    """Return a job that others do not see; in a test it may have ended in the transaction that enqueued it."""
+    state = handle.state()
+    if state.is_finished:
+        return state
+    raise JobNotCommitted(
+        f"Job {handle.id} was enqueued in the transaction that is still open on {handle.database!r}: it cannot start "
+        "before the commit, for which this would wait forever. Wait after the transaction; in a TestCase run it by "
+        "run_jobs() first."
+    )
+
+
 def result_of(state: JobState) -> Any:
     """Return the result of a job, or raise what says why there is none."""
     if not state.is_finished:
@@ -286,7 +287,8 @@ def _death(state: JobState) -> JobDied:
     return OF_REASON.get(state.reason or "", JobDied)(message, state.reason or "", scrub_json(error, scrub))
 
 
-def _seconds(timeout: float | dt.timedelta) -> float:
+def seconds_to_wait(timeout: float | dt.timedelta) -> float:
+    """Return a timeout in seconds; raise InvalidOption unless it is above 0."""
     seconds = seconds_of(timeout)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise InvalidOption(f"The timeout is a number of seconds above 0, or a timedelta, not {timeout!r}.")

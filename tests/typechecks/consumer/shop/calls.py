@@ -19,7 +19,7 @@ from django_pgqueue import (
     schedules,
     workers,
 )
-from django_pgqueue.exceptions import JobDied, JobExpired, JobWasKilled, PgQueueError
+from django_pgqueue.exceptions import JobDied, JobExpired, JobWasKilled, NoResult, PgQueueError
 from django_pgqueue.jobs import JobState, Killed, RetryResult
 from django_pgqueue.states import DeathReason, JobStatus
 from shop.tasks import pack, tally, write
@@ -109,6 +109,21 @@ def look(job_id: int) -> None:
     assert_type(handle.state().last_attempted_at, dt.datetime | None)
     assert_type(handle.state().ended_at, dt.datetime | None)
     assert_type((handle.state().succeeded, handle.state().is_finished), tuple[bool, bool])
+
+
+def gather(handles: list[JobHandle[str]]) -> None:
+    assert_type(jobs.wait_all(handles, 5), list[str])
+    assert_type(jobs.wait_all(handles, timeout=5, return_exceptions=True), list[str | NoResult])
+    for job in jobs.as_completed(handles, timeout=dt.timedelta(minutes=1)):
+        assert_type(job.result(), str)
+        assert_type(job.handle, JobHandle[str])
+    jobs.wait_all(handles)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+
+
+async def agather(handles: list[JobHandle[str]]) -> None:
+    assert_type(await jobs.await_all(handles, 5), list[str])
+    async for job in jobs.as_completed(handles, 5):
+        assert_type(job.result(), str)
 
 
 def see_to_it(ids: list[int], user: AbstractBaseUser) -> None:

@@ -1,0 +1,182 @@
+"""Callers wait for many jobs at once; what a worker does is done step by step."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import connection, transaction
+
+import tests.app.tasks as app
+from django_pgqueue import jobs
+from django_pgqueue.db.notify import notify_waiters
+from django_pgqueue.exceptions import InvalidOption, JobDoesNotExist, JobNotCommitted, JobWasKilled
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.models import Job
+from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.testing import run_jobs
+from tests.support.results import end
+from tests.support.waiting import PATIENCE_SECONDS, eventually
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_caller_waits_in_the_end")]
+
+NEVER = {"POLL_SECONDS": 3600}
+"""A caller that has noted that it waits looks no more: only an announcement helps."""
+
+
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor(4) as made:
+        yield made
+
+
+def in_thread(function, *args, **kwargs):
+    try:
+        return function(*args, **kwargs)
+    finally:
+        connection.close()
+
+
+def awaited(number) -> bool:
+    return Job.objects.filter(has_waiters=True).count() == number
+
+
+def succeed(queue, handle) -> None:
+    """Claim up to the job of a handle, and end it alone; the result is its id."""
+    [claimed] = [one for one in claim(queue, handle.queue, limit=1, worker_id=1) if one.id == handle.id]
+    receipt = ack.write(queue, [Outcome(claimed, Fate.SUCCEEDED, result=str(handle.id))])
+    notify_waiters(queue, receipt.awaited)
+
+
+def several(number):
+    """Return jobs on a queue each, so that any of them can end first."""
+    return [app.noop.using(queue=f"q{place}").enqueue() for place in range(number)]
+
+
+def test_results_come_in_the_order_of_the_handles(queue, settings, pool):
+    settings.PGQUEUE = NEVER
+    handles = several(3)
+    waiting = pool.submit(in_thread, jobs.wait_all, handles, PATIENCE_SECONDS)
+    eventually(lambda: awaited(3))
+    for handle in (handles[2], handles[0], handles[1]):
+        succeed(queue, handle)
+    assert waiting.result(PATIENCE_SECONDS) == [handle.id for handle in handles]
+
+
+def test_jobs_come_in_the_order_in_which_they_end(queue, settings, pool):
+    settings.PGQUEUE = NEVER
+    handles, seen = several(3), []
+
+    def loop():
+        for job in jobs.as_completed(handles, PATIENCE_SECONDS):
+            seen.append((job.handle, job.result()))  # noqa: PERF401 - seen while it loops
+
+    waiting = pool.submit(in_thread, loop)
+    eventually(lambda: awaited(3))
+    for number, place in enumerate((1, 2, 0), 1):
+        succeed(queue, handles[place])
+        eventually(lambda number=number: len(seen) == number)
+    waiting.result(PATIENCE_SECONDS)
+    assert seen == [(handles[place], handles[place].id) for place in (1, 2, 0)]
+
+
+def test_async_code_waits_for_many(queue, settings, pool):
+    settings.PGQUEUE = NEVER
+    handles = several(3)
+
+    async def both():
+        seen = []
+
+        async def loop():
+            async for job in jobs.as_completed(handles, PATIENCE_SECONDS):
+                seen.append(job.handle)  # noqa: PERF401 - the same
+
+        results, _ = await asyncio.gather(jobs.await_all(handles, PATIENCE_SECONDS), loop())
+        return results, seen
+
+    waiting = pool.submit(in_thread, asyncio.run, both())
+    eventually(lambda: awaited(3))
+    for handle in reversed(handles):
+        succeed(queue, handle)
+    results, seen = waiting.result(PATIENCE_SECONDS)
+    assert results == [handle.id for handle in handles]
+    assert set(seen) == set(handles)
+
+
+def test_jobs_that_have_ended_already_need_no_worker(queue):
+    handles = app.noop.enqueue_many([()] * 700)
+    end(queue, result="5")
+    assert jobs.wait_all(handles, PATIENCE_SECONDS) == [5] * 700
+    assert jobs.wait_all([handles[0], handles[0]], PATIENCE_SECONDS) == [5, 5]
+    assert jobs.wait_all([], 1) == []
+    assert [*jobs.as_completed([], 1)] == []
+
+
+def test_death_is_raised_once_all_have_ended_or_put_in_its_place(queue):
+    dead, alive = app.noop.enqueue(), app.noop.enqueue()
+    dead.kill()
+    with pytest.raises(TimeoutError, match=rf"1 of 2 jobs have not ended within 0\.2 s\. The first, job {alive.id}"):
+        jobs.wait_all([dead, alive], 0.2)
+    end(queue, result="5")
+    with pytest.raises(JobWasKilled):
+        jobs.wait_all([dead, alive], PATIENCE_SECONDS)
+    for results in (
+        jobs.wait_all([dead, alive], PATIENCE_SECONDS, return_exceptions=True),
+        async_to_sync(jobs.await_all)([dead, alive], PATIENCE_SECONDS, return_exceptions=True),
+    ):
+        assert isinstance(results[0], JobWasKilled)
+        assert results[1] == 5
+
+
+def test_timeout_is_for_the_whole_loop(queue):
+    ended, waits = several(2)
+    succeed(queue, ended)
+    seen = []
+    with pytest.raises(TimeoutError, match="was queued when last looked at"):
+        for job in jobs.as_completed([waits, ended], 0.2):
+            seen.append(job.handle)  # noqa: PERF401 - the loop raises
+    assert seen == [ended]
+    with pytest.raises(TimeoutError, match="1 of 2 jobs"):
+        async_to_sync(jobs.await_all)([ended, waits], 0.2)
+
+
+def test_loop_that_is_left_waits_no_more(queue):
+    ended, waits = several(2)
+    succeed(queue, ended)
+    for job in jobs.as_completed([waits, ended], PATIENCE_SECONDS):
+        assert job.handle == ended
+        break
+    succeed(queue, waits)
+    assert jobs.wait_all([waits], PATIENCE_SECONDS) == [waits.id]
+
+
+def test_job_of_the_callers_transaction_is_not_waited_for():
+    with transaction.atomic():
+        handle = app.noop.enqueue()
+        with pytest.raises(JobNotCommitted):
+            jobs.wait_all([handle], PATIENCE_SECONDS)
+        run_jobs()
+        assert jobs.wait_all([handle], PATIENCE_SECONDS) == [None]
+
+
+def test_job_that_never_was_is_named():
+    with pytest.raises(JobDoesNotExist, match="There is no job 1000000"):
+        jobs.wait_all([jobs.get(1_000_000)], PATIENCE_SECONDS)
+    with pytest.raises(JobDoesNotExist, match="There is no job 1000000"):
+        async_to_sync(jobs.await_all)([jobs.get(1_000_000)], PATIENCE_SECONDS)
+
+
+def test_plain_loop_does_not_block_an_event_loop():
+    async def wrong():
+        return [*jobs.as_completed([jobs.get(1)], 1)]
+
+    with pytest.raises(SynchronousOnlyOperation, match="async for"):
+        asyncio.run(wrong())
+
+
+@pytest.mark.parametrize("timeout", [0, -1, None, True, "5"])
+def test_timeout_is_a_number_above_0(timeout):
+    with pytest.raises((InvalidOption, TypeError)):
+        jobs.wait_all([], timeout)
