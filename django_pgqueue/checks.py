@@ -220,11 +220,15 @@ def check_rights(databases: Collection[str] | None = None, **_: Any) -> Iterator
 def check_schema(databases: Collection[str] | None = None, **_: Any) -> Iterator[CheckMessage]:
     """Report parts of the schema that are missing or differ from the migrations. Asks the catalogue alone."""
     from django_pgqueue.doctor import SCHEMA_LOOKS, findings  # noqa: PLC0415 - most processes start without this check
+    from django_pgqueue.doctor.schema import columns  # noqa: PLC0415
 
-    if not _may_ask(databases) or _rights_of(conf.database) is None:
+    if not _may_ask(databases):
+        return
+    is_there = _rights_of(conf.database) is not None
+    if not is_there and not _has_seen_migrations(conf.database):
         return
     with translation.override("en"):  # like other checks
-        found = findings(conf.database, queues=[], looks=SCHEMA_LOOKS)
+        found = findings(conf.database, queues=[], looks=SCHEMA_LOOKS if is_there else [columns])
     for one in found:
         if one.name in OF_FINDINGS:
             yield Caution(one.what, hint=one.remedy, id=OF_FINDINGS[one.name])
@@ -248,6 +252,16 @@ def check_isolation(databases: Collection[str] | None = None, **_: Any) -> Itera
 
 def _is_postgresql(alias: str) -> bool:
     return alias in connections and connections[alias].vendor == "postgresql"
+
+
+def _has_seen_migrations(alias: str) -> bool:
+    """Whether a database records the migrations as applied, so that ``migrate`` makes no tables there."""
+    from django_pgqueue.doctor.catalogue import is_recorded  # noqa: PLC0415 - as in check_schema
+
+    try:
+        return _is_postgresql(alias) and is_recorded(alias)
+    except DatabaseTrouble:
+        return False
 
 
 def _is_serializable(alias: str) -> bool:

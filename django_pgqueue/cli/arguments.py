@@ -19,8 +19,9 @@ from django.utils.dateparse import parse_datetime
 from django_pgqueue import registry
 from django_pgqueue.cli.actions import for_succeeded
 from django_pgqueue.conf import conf
-from django_pgqueue.db.connections import own_wrapper, postgresql
+from django_pgqueue.db.connections import how_to_migrate, own_wrapper, postgresql
 from django_pgqueue.db.errors import one_line
+from django_pgqueue.doctor.catalogue import is_recorded
 from django_pgqueue.exceptions import ConfigurationError, PgQueueError
 from django_pgqueue.flow.queue_limits import SHAPE, UNITS
 from django_pgqueue.insights.formatting import plain
@@ -422,7 +423,5 @@ def check_database(alias: str | None = None) -> None:
         raise CommandError(f"The database of alias {alias!r} cannot be reached: {one_line(error)}") from error
     if "pgqueue_jobs" not in tables:
         name = connection.settings_dict["NAME"]
-        raise CommandError(
-            f"There is no table pgqueue_jobs in {name!r} (alias {alias!r}). "
-            f"Run: manage.py migrate pgqueue --database {alias}"
-        )
+        advice = how_to_migrate(alias, is_recorded=is_recorded(alias))
+        raise CommandError(f"There is no table pgqueue_jobs in {name!r} (alias {alias!r}). {advice}")

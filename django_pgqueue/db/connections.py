@@ -149,7 +149,7 @@ class CallerConnection:
                 return rows
         except ProgrammingError as error:
             if is_of_another_schema(error):
-                error.add_note(f"Run: manage.py migrate pgqueue --database {self.alias}")
+                error.add_note(how_to_migrate(self.alias))
             raise
 
     def rows_or_undo(self, sql: str, parameters: Parameters, *, number: int) -> list[Row]:
@@ -552,12 +552,39 @@ def postgresql(alias: str) -> BaseDatabaseWrapper:
         connection = connections[alias]
     except ConnectionDoesNotExist as error:
         raise ConfigurationError(
-            f"The queue's database {alias!r} is not in DATABASES. "
-            f"Set PGQUEUE['DATABASE'] to one of {list(connections)}."
+            f"The database {alias!r} is not in DATABASES. {_remedy(alias)} one of {', '.join(map(repr, connections))}."
         ) from error
     if connection.vendor != "postgresql":
         raise ConfigurationError(
-            f"The queue's database {alias!r} is {connection.vendor}. "
-            "Set PGQUEUE['DATABASE'] to the alias of a PostgreSQL database."
+            f"The database {alias!r} is {connection.vendor}. {_remedy(alias)} the alias of a PostgreSQL database."
         )
     return connection
+
+
+def _remedy(alias: str) -> str:
+    """Return the beginning of what to do about an alias, which the settings or a call have named."""
+    return "Set PGQUEUE['DATABASE'] to" if alias == conf.database else "Name"
+
+
+def how_to_migrate(alias: str, *, is_recorded: bool | None = None) -> str:
+    """Return what to do where a database lacks the tables.
+
+    Args:
+        is_recorded: whether its migrations are recorded as applied, as they are where they were run while it was not
+            the queue's. ``migrate`` does nothing then. None: not known.
+    """
+    migrate = f"manage.py migrate pgqueue --database {alias}"
+    forget = f"manage.py migrate pgqueue zero --fake --database {alias}"
+    if alias != conf.database:
+        return (
+            f"The queue is on {conf.database!r}, and migrations make no tables of it on {alias!r}. Name that one, or "
+            f"let PGQUEUE['DATABASE'] be {alias!r}. Then run: {forget} && {migrate}"
+        )
+    if is_recorded is None:
+        return f"Run: {migrate} (if it has nothing to apply, run before it: {forget})"
+    if is_recorded:
+        return (
+            f"Its migrations are recorded as applied: they were run while {alias!r} was not PGQUEUE['DATABASE'], or "
+            f"its tables were removed. Run: {forget} && {migrate}"
+        )
+    return f"Run: {migrate}"

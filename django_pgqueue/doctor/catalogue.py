@@ -80,8 +80,17 @@ def unapplied(alias: str) -> list[str]:
         return []
     files = pkgutil.iter_modules(importlib.import_module(module).__path__)
     names = {file.name for file in files if not file.ispkg and file.name[0] not in "_~"}
-    applied = MigrationRecorder(connections[alias]).applied_migrations()
+    applied = _applied(alias)
     return sorted(name for name in names if (APP, name) not in applied)
+
+
+def is_recorded(alias: str) -> bool:
+    """Whether the database has a migration of the app among those applied, so that ``migrate`` leaves it out."""
+    return any(app == APP for app, _name in _applied(alias))
+
+
+def _applied(alias: str) -> Iterable[tuple[str, str]]:
+    return MigrationRecorder(connections[alias]).applied_migrations()
 
 
 def _of_model(model: type[Model]) -> Iterator[Part]:

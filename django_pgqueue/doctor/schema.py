@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from psycopg import sql
 
+from django_pgqueue.db.connections import how_to_migrate
 from django_pgqueue.doctor.catalogue import FUNCTIONS, Part
 from django_pgqueue.doctor.finding import Finding, Level, View, named
 from django_pgqueue.models import Job
@@ -43,11 +44,17 @@ def columns(view: View) -> Iterator[Finding]:
         level=Level.ERROR,
         what=_("Tables or columns are missing, although all migrations are noted as applied: %(names)s.")
         % {"names": named(names)},
-        remedy=_(
-            "They were removed, or a migration was faked. Restore them; manage.py sqlmigrate pgqueue "
-            "shows how each migration makes them."
-        ),
+        remedy=_remedy(view),
         facts={"missing": names},
+    )
+
+
+def _remedy(view: View) -> str:
+    if not view.catalogue.tables:
+        return how_to_migrate(view.alias, is_recorded=True)
+    return _(
+        "They were removed, or a migration was faked. Restore them; manage.py sqlmigrate pgqueue "
+        "shows how each migration makes them."
     )
 
 

@@ -52,7 +52,7 @@ def test_settings_as_they_should_be_are_no_problem():
         ({"QUEUES": ["ok", ""]}, "TASKS['mail']['QUEUES'] has ''. A queue is a name of 1 to 128 characters"),
         (
             {"OPTIONS": {"database": "lite"}},
-            "no database that can hold its jobs. The queue's database 'lite' is sqlite",
+            "no database that can hold its jobs. The database 'lite' is sqlite",
         ),
         ({"OPTIONS": {"database": "nowhere"}}, "'nowhere' is not in DATABASES"),
     ],

@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from django.core.management import CommandError
+from django.core.checks import run_checks
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 
@@ -200,18 +201,40 @@ def detour(monkeypatch) -> Iterator[Detour]:
 
 @pytest.mark.django_db(transaction=True)
 def test_missing_tables_are_said_with_what_to_do(transactional_db):
-    with pytest.raises(CommandError, match="The queue's database 'nowhere' is not in DATABASES"):
+    with pytest.raises(CommandError, match=r"'nowhere' is not in DATABASES. Name one of 'default', 'lite', 'other'"):
         run("--database", "nowhere")
     with connection.cursor() as cursor:
         cursor.execute("CREATE SCHEMA empty")
         cursor.execute("SET search_path = empty")
     try:
-        with pytest.raises(CommandError, match=r"Run: manage\.py migrate pgqueue --database default"):
+        with pytest.raises(CommandError, match=r"'default'\)\. Run: manage\.py migrate pgqueue --database default$"):
             run()
     finally:
         with connection.cursor() as cursor:
             cursor.execute("RESET search_path")
             cursor.execute("DROP SCHEMA empty")
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_what_is_said_of_missing_tables_makes_them(settings):
+    """The migrations were recorded there while the queue was elsewhere, and made nothing."""
+    with pytest.raises(
+        CommandError, match=r"migrations make no tables of it on 'other'. Name that one, or let PGQUEUE"
+    ):
+        check_database("other")
+    settings.PGQUEUE, settings.DATABASE_ROUTERS = {"DATABASE": "other"}, ["django_pgqueue.routers.PgQueueRouter"]
+    [told] = [one for one in run_checks(tags=["database"], databases=["other"]) if one.id == "pgqueue.W007"]
+    with pytest.raises(CommandError, match="Its migrations are recorded as applied: they were run while") as caught:
+        check_database("other")
+    assert str(caught.value).endswith(told.hint)
+    try:
+        for command in told.hint.split("Run: ")[1].split(" && "):
+            call_command(*command.removeprefix("manage.py ").split(), verbosity=0)
+        check_database("other")
+    finally:
+        call_command("migrate", "pgqueue", "zero", database="other", verbosity=0)
+        settings.PGQUEUE = {}
+        call_command("migrate", "pgqueue", database="other", verbosity=0)
 
 
 @pytest.mark.django_db(transaction=True)

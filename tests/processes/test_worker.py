@@ -200,7 +200,9 @@ def test_worker_on_another_vendor_says_so(settings):
 
 def test_worker_without_its_tables_says_what_to_run(settings):
     settings.PGQUEUE = {"DATABASE": "other"}
-    with pytest.raises(CommandError, match=r"no table pgqueue_jobs in 'test_.*Run: manage.py migrate pgqueue --d"):
+    with pytest.raises(
+        CommandError, match=r"no table pgqueue_jobs in 'test_.*Run: manage.py migrate pgqueue zero --fake"
+    ):
         call_command("pgqueue_worker", skip_checks=True)
 
 
