@@ -378,7 +378,7 @@ def _wrong_defaults(value: Any) -> Iterator[CheckMessage]:
 
 def _wrong_database(values: dict[str, Any]) -> Iterator[CheckMessage]:
     yield from _unusable_alias(values, "DATABASE")
-    for key in ("MAINTENANCE_DATABASE", "LISTEN_DATABASE"):
+    for key in ("MAINTENANCE_DATABASE", "LISTEN_DATABASE", "REPLICA_DATABASE"):
         if values[key] not in (None, values["DATABASE"]):
             yield from _unusable_alias(values, key)
     alias = values["DATABASE"]

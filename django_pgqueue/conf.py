@@ -162,6 +162,7 @@ class PgQueueSettings(TypedDict, total=False):
     DATABASE: str
     MAINTENANCE_DATABASE: str | None
     LISTEN_DATABASE: str | None
+    REPLICA_DATABASE: str | None
     LEASE_SECONDS: int
     TASK_DEFAULTS: TaskDefaults
     QUEUES: Mapping[str, QueueSettings]
@@ -200,6 +201,9 @@ class Settings:
 
     listen_database = Setting(_or_database, None)
     """Alias of the same database without a pooler in between, for LISTEN. Default: that of ``DATABASE``."""
+
+    replica_database = Setting(_or_database, None)
+    """Alias of a read-only replica, from which the admin reads its lists of jobs. Default: that of ``DATABASE``."""
 
     lease_seconds = Setting(int, 30, bounds=(3, 86400))
     """Seconds for which a silent worker keeps its jobs. Heartbeats are sent every third of it, or more often."""

@@ -62,6 +62,7 @@ def test_good_settings_raise_nothing():
         ({"MAINTENANCE_DATABASE": "nowhere"}, "pgqueue.E003", "PGQUEUE['MAINTENANCE_DATABASE'] is 'nowhere'"),
         ({"MAINTENANCE_DATABASE": "lite"}, "pgqueue.E004", "'lite' is sqlite"),
         ({"LISTEN_DATABASE": "nowhere"}, "pgqueue.E003", "PGQUEUE['LISTEN_DATABASE'] is 'nowhere'"),
+        ({"REPLICA_DATABASE": "nowhere"}, "pgqueue.E003", "PGQUEUE['REPLICA_DATABASE'] is 'nowhere'"),
         ({"PREPARED_STATEMENTS": "no"}, "pgqueue.E002", "PGQUEUE['PREPARED_STATEMENTS'] is 'no'"),
         ({"IMMEDIATE_ERRORS": "logged"}, "pgqueue.E002", "PGQUEUE['IMMEDIATE_ERRORS'] is 'logged'"),
         ({"QUEUES": ["mail"]}, "pgqueue.E002", "PGQUEUE['QUEUES'] is ['mail']"),

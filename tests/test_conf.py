@@ -12,6 +12,8 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django_pgqueue.conf import DEFAULTS, NO_MIDDLEWARE, PgQueueSettings, Settings, conf
 from tests.support.pages import ROOT
 
+OF_ALIASES = ["MAINTENANCE_DATABASE", "LISTEN_DATABASE", "REPLICA_DATABASE"]  # which default to DATABASE
+
 
 def test_each_setting_is_an_attribute():
     assert [name for name in vars(Settings) if not name.startswith("_")] == [key.lower() for key in DEFAULTS]
@@ -36,7 +38,7 @@ def test_type_of_the_settings_can_be_imported_by_their_module(tmp_path):
     assert done.stdout == "3\n"
 
 
-@pytest.mark.parametrize("key", sorted(set(DEFAULTS) - {"MAINTENANCE_DATABASE", "LISTEN_DATABASE", "MIDDLEWARE"}))
+@pytest.mark.parametrize("key", sorted(set(DEFAULTS) - {*OF_ALIASES, "MIDDLEWARE"}))
 def test_setting_that_is_not_given_has_its_default(settings, key):
     settings.PGQUEUE = {}
     assert getattr(conf, key.lower()) == DEFAULTS[key]
@@ -72,7 +74,7 @@ def test_help_shows_default_and_range():
     assert "PGQUEUE['TRACING']. Default: True." in pydoc.render_doc(Settings)
 
 
-@pytest.mark.parametrize("name", ["maintenance_database", "listen_database"])
+@pytest.mark.parametrize("name", [key.lower() for key in OF_ALIASES])
 def test_other_ways_to_the_database_lead_to_that_of_the_queue_unless_they_are_named(settings, name):
     settings.PGQUEUE = {"DATABASE": "queue"}
     assert getattr(conf, name) == "queue"

@@ -18,12 +18,10 @@ from django.urls import URLPattern, path, reverse
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
-from django_pgqueue.admin.changelist import CappedPaginator, JobList
+from django_pgqueue.admin.changelist import READING, CappedPaginator, JobList
 from django_pgqueue.admin.links import Links, crumbs
 from django_pgqueue.conf import conf
 from django_pgqueue.db.queries import TookTooLong, bounded
-
-READING = {"GET", "HEAD"}
 
 Page = Callable[..., HttpResponse]
 

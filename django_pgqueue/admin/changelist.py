@@ -18,12 +18,15 @@ from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin.formatting import to_the_second
 from django_pgqueue.admin.keyset import LAST, BadCursor, Route, Window, instant_of, page_of, window_of
+from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.insights.formatting import grouped
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 
 CAP = 10_000
+READING = {"GET", "HEAD"}
+
 MOST_CHOICES = 100
 MOST_CHECKED = 1000  # rows that are checked again: whether the value they were found by may be seen
 
@@ -92,6 +95,7 @@ class KeysetList(JobList):
         return super().get_filters_params(params)
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
+        self.root_queryset = self.root_queryset.using(list_database(request))
         rows = super().get_queryset(request, exclude_parameters)
         self.route: Route = self.model_admin.route(request)  # type: ignore[attr-defined]
         self.begins, self.is_astray = self._begins(request)
@@ -189,6 +193,11 @@ def _end(cursor: str) -> str:
     return next((grouped(int(part)) for part in reversed(key) if part.lstrip("-").isdecimal()), key[0])
 
 
-def names(query: str, limit: int = MOST_CHOICES) -> list[str]:
+def list_database(request: HttpRequest) -> str:
+    """Return the alias that a list of jobs is read from: the replica's, unless an action selects from it."""
+    return conf.replica_database if request.method in READING else conf.database
+
+
+def names(query: str, alias: str, limit: int = MOST_CHOICES) -> list[str]:
     """Return the names that a filter offers, found by hopping along an index."""
-    return [name for (name,) in CallerConnection().rows(statement(query), {"limit": limit})]
+    return [name for (name,) in CallerConnection(alias).rows(statement(query), {"limit": limit})]

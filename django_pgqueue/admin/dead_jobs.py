@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import ActionsAdmin
 from django_pgqueue.admin.base import bounded_page
-from django_pgqueue.admin.changelist import names
+from django_pgqueue.admin.changelist import list_database, names
 from django_pgqueue.admin.filters import (
     HELP,
     DeadQueueFilter,
@@ -90,7 +90,8 @@ class DeadJobAdmin(JobsAdmin):
         if asked.unique_key is not None:
             return Route(LATEST, base, narrowed & Q(unique_key=asked.unique_key))
         if asked.task_prefix is not None and not narrowed and asked.cause is None:
-            tasks = [task for task in names("dead_tasks", MOST_TASKS) if task.startswith(asked.task_prefix)]
+            known = names("dead_tasks", list_database(request), MOST_TASKS)
+            tasks = [task for task in known if task.startswith(asked.task_prefix)]
             if len(tasks) == 1:
                 return Route(LATEST, Q(task=tasks[0]))
         return self.searched(asked, narrowed, LATEST, base) or Route(LATEST, base, rest)
@@ -103,7 +104,7 @@ class DeadJobAdmin(JobsAdmin):
         return base, Q(**{name: getattr(asked, name) for name in names[1:]}) or None
 
     def complete(self, jobs: list[DeadJob], links: Links) -> None:
-        page = DeadJob.objects.filter(pk__in=[job.pk for job in jobs])
+        page = DeadJob.objects.using(conf.replica_database).filter(pk__in=[job.pk for job in jobs])
         latest = dict(page.values_list("pk", KeyTransform("-1", "errors")))
         for job in jobs:
             job.latest = latest.get(job.pk)  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ from django.utils.dateparse import parse_date
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.changelist import names
+from django_pgqueue.admin.changelist import list_database, names
 from django_pgqueue.admin.keyset import is_integer
 from django_pgqueue.conf import conf
 from django_pgqueue.jobs.actions import LIVE
@@ -195,7 +195,7 @@ class NameFilter(ChoiceFilter):
         return [(name, name) for name in sorted({*offered, chosen} if chosen else offered)]
 
     def offered(self) -> list[str]:
-        return names(self.query)
+        return names(self.query, list_database(self.request))
 
 
 class LiveQueueFilter(NameFilter):
@@ -230,7 +230,9 @@ class SeenQueueFilter(NameFilter):
     title, parameter_name = _("queue"), "queue"
 
     def offered(self) -> list[str]:
-        return list(Queue.objects.order_by("name").values_list("name", flat=True)[:100])
+        return list(
+            Queue.objects.using(list_database(self.request)).order_by("name").values_list("name", flat=True)[:100]
+        )
 
 
 class DayFilter(ChoiceFilter):

@@ -1,5 +1,6 @@
 """Base of the admins of the tables of jobs: read-only, closed to other lookups, changed by actions."""
 
+import contextlib
 from functools import partial
 from typing import Any
 
@@ -14,12 +15,14 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import ActionsAdmin
 from django_pgqueue.admin.base import ReadOnlyAdmin, bounded_page
-from django_pgqueue.admin.changelist import KeysetList
+from django_pgqueue.admin.changelist import KeysetList, list_database
 from django_pgqueue.admin.confirm_all import matching
 from django_pgqueue.admin.filters import RequestedFilter, filter_of, has_argument, requested_filter
 from django_pgqueue.admin.formatting import live_column, moment_of, pretty_json_of, sentence_of
 from django_pgqueue.admin.job_page import JobPage, go_where_it_is
 from django_pgqueue.admin.keyset import IndexOrder, Route
+from django_pgqueue.conf import conf
+from django_pgqueue.db.queries import bounded
 from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 
@@ -77,6 +80,12 @@ class JobsAdmin(ReadOnlyAdmin, ActionsAdmin):
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetList]:
         return KeysetList
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Bound the statements on a replica too."""
+        alias = list_database(request)
+        with contextlib.nullcontext() if alias == conf.database else bounded(alias):
+            return super().changelist_view(request, extra_context)
 
     def asked(self, request: HttpRequest) -> RequestedFilter:
         """Return what the address of a list asks for; IncorrectLookupParameters where it cannot be."""

@@ -13,6 +13,7 @@ from django_pgqueue.admin.job_tables import METADATA, OPTIONS, JobsAdmin, folded
 from django_pgqueue.admin.keyset import NEWEST, IndexOrder, Route
 from django_pgqueue.admin.links import Links
 from django_pgqueue.admin.row_actions import JOB_ACTIONS
+from django_pgqueue.conf import conf
 from django_pgqueue.jobs.actions import LIVE
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.models import Job, Negative, Worker
@@ -93,6 +94,6 @@ class JobAdmin(JobsAdmin):
         return Route(along, base, narrowed) if asked.queue or base != narrowed else Route(along, base)
 
     def complete(self, jobs: list[Job], links: Links) -> None:
-        workers = Worker.objects.in_bulk({job.worker_id for job in jobs if job.worker_id})
+        workers = Worker.objects.using(conf.replica_database).in_bulk({job.worker_id for job in jobs if job.worker_id})
         for job in jobs:
             job.runs_on = workers.get(job.worker_id)  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from django.db import OperationalError, connections, transaction
-from psycopg.errors import QueryCanceled
+from psycopg.errors import QueryCanceled, SerializationFailure
 
 from django_pgqueue.conf import conf
 
@@ -66,13 +66,13 @@ def bounded(alias: str | None = None) -> Iterator[None]:
     """Read inside, each statement for ``READ_TIMEOUT_SECONDS`` at most and along an index where there is one.
 
     It is a transaction, or a savepoint, that is rolled back to end the settings: write nothing inside. Raises
-    TookTooLong where a statement was stopped.
+    TookTooLong where a statement was stopped, for its time or, on a replica, by the rows that replication removes.
     """
     try:
         with along_an_index(alias or conf.database, timeout_seconds=conf.read_timeout_seconds):
             yield
     except OperationalError as error:
-        if isinstance(error.__cause__, QueryCanceled):
+        if isinstance(error.__cause__, (QueryCanceled, SerializationFailure)):
             raise TookTooLong(
                 f"Reading took longer than {conf.read_timeout_seconds:g} s and was stopped. The server is busy, or "
                 "short of memory. Try again, or allow more: PGQUEUE['READ_TIMEOUT_SECONDS']."

@@ -1,11 +1,14 @@
 """The base of the admins of jobs: read-only, for those who may see it, in the database of the queue."""
 
+from collections.abc import Callable
+
 import pytest
 from django.core.management import call_command
-from django.db import connections
+from django.db import connection, connections
+from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue.models import DeadJob, Job
-from tests.support.admin_jobs import DEAD, JOBS, dead, entries, queued
+from tests.support.admin_jobs import DEAD, JOBS, SUCCEEDED, dead, entries, queued
 from tests.support.job_lists import ids
 from tests.support.staff import confirm, messages_of, tick, user_with
 
@@ -47,6 +50,64 @@ def test_queue_on_another_database_is_browsed_and_changed_there(staff, settings)
         assert cursor.fetchall() == [(job_id,)]
     assert "1 job was retried." in messages_of(confirm(staff, f"{DEAD}retry/", job_id))[0]
     assert len(entries()) == 2
+
+
+@pytest.fixture
+def replica(settings) -> Callable[[str], None]:
+    """Give the lists a database of their own, with the tables; return a function that executes SQL there."""
+    given = settings.PGQUEUE
+    settings.PGQUEUE = {**given, "DATABASE": "other"}
+    call_command("migrate", "pgqueue", "zero", database="other", fake=True, verbosity=0)
+    call_command("migrate", "pgqueue", database="other", verbosity=0)
+    settings.PGQUEUE = {**given, "REPLICA_DATABASE": "other"}
+    return connections["other"].cursor().execute
+
+
+DEAD_JOB = {"id": "902", "task": "'shop.b'", "queue": "'there'", "reason": "'lost'"}
+DEAD_JOB |= dict.fromkeys(("died_at", "run_at", "enqueued_at"), "now()")
+OF_REPLICA = (
+    "INSERT INTO pgqueue_jobs (id, task, queue, status, run_at) VALUES (901, 'shop.a', 'there', 'queued', now())",
+    f"INSERT INTO pgqueue_dead_jobs ({', '.join(DEAD_JOB)}) VALUES ({', '.join(DEAD_JOB.values())})",
+    "INSERT INTO pgqueue_queues (name) VALUES ('there')",
+    "SET TRANSACTION READ ONLY",
+)
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_lists_are_read_from_the_replica_and_the_rest_from_the_primary(viewer, replica):
+    live, gone = queued(), dead()
+    for one in OF_REPLICA:
+        replica(one)
+    with CaptureQueriesContext(connection) as asked:
+        assert ids(viewer, JOBS) == ids(viewer, JOBS, q="shop.") == [901]
+        assert ids(viewer, DEAD) == ids(viewer, DEAD, q="shop.") == [902]
+        assert ids(viewer, SUCCEEDED) == []
+        for url in (JOBS, DEAD, SUCCEEDED):
+            assert ">there</a>" in viewer.get(url).content.decode()  # a filter offers the queue
+    assert not [query["sql"] for query in asked.captured_queries if "FROM pgqueue" in query["sql"].replace('"', "")]
+    for url, here, there in ((JOBS, live, 901), (DEAD, gone, 902)):
+        assert viewer.get(f"{url}{here}/change/").status_code == 200
+        assert viewer.get(f"{url}{there}/change/").status_code == 302
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_action_on_a_list_of_the_replica_is_done_on_the_primary(staff, replica):
+    job_id = queued()
+    for one in OF_REPLICA:
+        replica(one)
+    page = tick(staff, JOBS, "kill", job_id).content.decode()
+    assert f'value="{job_id}"' in page
+    assert "1 job was killed." in messages_of(confirm(staff, f"{JOBS}kill/", job_id))[0]
+    assert DeadJob.objects.get().pk == job_id
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_list_that_takes_too_long_on_the_replica_is_stopped(viewer, replica, settings):
+    replica(OF_REPLICA[0])
+    replica("ALTER TABLE pgqueue_jobs RENAME TO slow")
+    replica("CREATE VIEW pgqueue_jobs AS SELECT slow.* FROM slow, pg_sleep(60)")
+    settings.PGQUEUE = {**settings.PGQUEUE, "READ_TIMEOUT_SECONDS": 0.05}
+    assert viewer.get(JOBS).status_code == 503
 
 
 def test_job_that_is_not_here_is_looked_for_elsewhere(viewer):
