@@ -179,6 +179,7 @@ class Job(RunnableJobRow):
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
         permissions = [
+            ("enqueue_job", "Can enqueue jobs"),
             ("run_now_job", "Can run jobs now"),
             ("kill_job", "Can kill jobs"),
             ("move_job", "Can move jobs to another queue"),

@@ -8,7 +8,7 @@
     once_keys                         the keys of once()
     overview                          all of it at a glance
     job_page                          the page of one job
-    retry_with, forms                 what people enter
+    enqueue, retry_with, forms        what people enter
     actions, confirm_all              from the button to the answer, for the actions in row_actions
     changelist, filters, keyset       lists that cost the same for a table of any size, paged by keyset
     base, job_tables                  what all these pages share, and those of jobs

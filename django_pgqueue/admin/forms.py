@@ -1,5 +1,7 @@
-"""Forms of schedules and queues."""
+"""Forms of jobs, schedules and queues."""
 
+import json
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,17 +10,20 @@ from django import forms
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils.text import format_lazy
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue import registry
 from django_pgqueue.admin.formatting import capitalize_labels
-from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.exceptions import InvalidArguments, PgQueueError
 from django_pgqueue.flow.queue_limits import MOST, Rate, default_burst
-from django_pgqueue.jobs.serialization import encode
+from django_pgqueue.jobs.redaction import in_errors
+from django_pgqueue.jobs.serialization import check_signature, encode
 from django_pgqueue.models import Queue, Schedule
+from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.schedules import periodic
 from django_pgqueue.schedules.recurrence import Recurrence, recurrence_of
-from django_pgqueue.states import LONGEST_PERIOD_SECONDS, CatchUp
+from django_pgqueue.states import LONGEST_PERIOD_SECONDS, LONGEST_QUEUE, CatchUp
 
 LONGEST_CRON = 200
 TIMING = {"cron", "every_seconds", "timezone"}
@@ -186,3 +191,97 @@ class LimitsForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for the 
             if cleaned[name] is not None:
                 self.add_error(name, _("This belongs to a rate, and there is none."))
         return cleaned
+
+
+# A job
+
+PARTS: dict[str, tuple[type, Any, str]] = {
+    "args": (list, _("It must be a JSON array, as in %s."), '[17, "x"]'),
+    "kwargs": (dict, _("It must be a JSON object, as in %s."), '{"order_id": 17}'),
+}
+
+
+def _code_field(label: Any, help_text: Any) -> forms.CharField:
+    widget = forms.Textarea(attrs={"rows": 10, "class": "vLargeTextField pgqueue-code", "spellcheck": "false"})
+    return forms.CharField(label=label, required=False, strip=False, widget=widget, help_text=help_text)
+
+
+class JobForm(forms.Form):
+    """Arguments of a task as JSON, and the queue.
+
+    Attributes:
+        arguments: args and kwargs of the job, once the form is valid.
+    """
+
+    args = _code_field(_("Positional arguments"), _("A JSON array, in the order of the parameters."))
+    kwargs = _code_field(_("Keyword arguments"), _("A JSON object of names and values."))
+    queue = forms.CharField(label=_("Queue"), max_length=LONGEST_QUEUE, strip=False)
+    form = forms.CharField(max_length=64, widget=forms.HiddenInput)  # random; identifies a form that is sent twice
+
+    def __init__(self, task: TaskDefinition, data: Any, *, initial: dict[str, Any]) -> None:
+        self.task = task
+        self.arguments: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
+        super().__init__(data, initial={**initial, "form": secrets.token_urlsafe(16)})
+
+    def clean_args(self) -> Any:
+        return self._value("args")
+
+    def clean_kwargs(self) -> Any:
+        return self._value("kwargs")
+
+    def may_replace(self, value: Any) -> bool:
+        """Whether a value may be entered in place of the array or the object."""
+        return False
+
+    def compute_keys(self) -> None:
+        """Compute the keys of the job; raise what a function of the task raises."""
+        self.task.keys_of(*self.arguments)
+
+    def check_arguments(self, args: Any, kwargs: Any) -> None:
+        """Set ``arguments``, or add errors where they are no JSON of their kind or the task does not take them."""
+        for name, value in (("args", args), ("kwargs", kwargs)):
+            try:
+                _check_kind(name, value)
+                with in_errors([(self.task, args, kwargs)]):
+                    encode(value, what=name)
+            except (ValidationError, InvalidArguments) as error:
+                self.add_error(name, error if isinstance(error, ValidationError) else str(error))
+        if not self.errors:
+            self.arguments = tuple(args), kwargs
+            try:
+                check_signature(self.task, *self.arguments)
+            except InvalidArguments as error:
+                self.add_error("kwargs" if "keyword" in str(error.__cause__) else "args", str(error))
+            else:
+                self._check_keys()
+
+    def _check_keys(self) -> None:
+        try:
+            self.compute_keys()
+        except Exception as error:  # noqa: BLE001 - a function of the task; its error may hold sensitive values
+            words = gettext("The task cannot compute its keys of these arguments: %(error)s.")
+            self.add_error(None, words % {"error": type(error).__name__})
+
+    def _value(self, name: str) -> Any:
+        text = self.cleaned_data[name]
+        if not text.strip():
+            return PARTS[name][0]()
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError as error:
+            words = gettext("It is no JSON: %(why)s at line %(line)s, column %(column)s.")
+            where = {"why": error.msg, "line": error.lineno, "column": error.colno}
+            raise ValidationError(words % where) from error
+        except (ValueError, RecursionError) as error:
+            raise ValidationError(
+                gettext("That cannot be read: a number is too long, or it is nested too deeply.")
+            ) from error
+        if not self.may_replace(value):
+            _check_kind(name, value)
+        return value
+
+
+def _check_kind(name: str, value: Any) -> None:
+    kind, words, example = PARTS[name]
+    if not isinstance(value, kind):
+        raise ValidationError(words % example)

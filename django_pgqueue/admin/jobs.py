@@ -1,12 +1,16 @@
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import SEARCH_VAR
 from django.db.models import Q
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import AdminAction
+from django_pgqueue.admin.enqueue import PERMISSION, enqueue_view
 from django_pgqueue.admin.filters import HELP, LiveQueueFilter, RequestedFilter, StatusFilter
 from django_pgqueue.admin.formatting import live_column, live_status, moment
 from django_pgqueue.admin.job_tables import METADATA, OPTIONS, JobsAdmin, folded
@@ -54,6 +58,7 @@ class JobAdmin(JobsAdmin):
     list_display = ("id", "task", "queue", "status_label", "due", "attempts_of", "worker", "priority")
     list_display_links = ("id", "task")
     list_filter = (StatusFilter, LiveQueueFilter)
+    change_list_template = "admin/pgqueue/job/change_list.html"
     search_help_text = HELP
     fieldsets = (
         folded(_("Times"), "enqueued_time", "run_time", "first_started_time", "started_time", "expires_time"),
@@ -66,6 +71,13 @@ class JobAdmin(JobsAdmin):
     worker = live_column(
         "worker", _("worker"), lambda job: (job.runs_on or job.worker_id) if job.status == Status.RUNNING else "-"
     )
+
+    def get_urls(self) -> list[URLPattern]:
+        return [self.pattern("enqueue/", "enqueue", partial(enqueue_view, self)), *super().get_urls()]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        address = self.address("enqueue") if self.may(request, PERMISSION) else ""
+        return super().changelist_view(request, {"enqueue_address": address, **(extra_context or {})})
 
     def offers(self, action: AdminAction, job: Job) -> bool:
         return action.many is None or job.status in action.many.can_change

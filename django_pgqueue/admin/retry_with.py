@@ -1,14 +1,13 @@
 """Send a dead job back with other arguments."""
 
 import json
-import secrets
 from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.contrib.admin.models import ADDITION, CHANGE
 from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
 from django.utils.translation import gettext
@@ -17,14 +16,14 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue import registry
 from django_pgqueue.admin.actions import ActionsAdmin, audited
 from django_pgqueue.admin.formatting import linked, pretty_json
+from django_pgqueue.admin.forms import JobForm
 from django_pgqueue.admin.job_page import go_where_it_is
 from django_pgqueue.admin.links import crumbs
 from django_pgqueue.admin.row_actions import field_of
 from django_pgqueue.conf import conf
-from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.jobs.actions import PRIORITY, PURGE
 from django_pgqueue.jobs.manage import purge
-from django_pgqueue.jobs.redaction import in_errors, shown
+from django_pgqueue.jobs.redaction import shown
 from django_pgqueue.jobs.retry_with import (
     Misplaced,
     RetryRefused,
@@ -34,61 +33,38 @@ from django_pgqueue.jobs.retry_with import (
     retry_with,
     unmasked,
 )
-from django_pgqueue.jobs.serialization import check_signature, encode
 from django_pgqueue.keys import Keys
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.registry import TaskDefinition
-from django_pgqueue.states import LONGEST_QUEUE
 from django_pgqueue.stored_values import is_whole
-
-KINDS: dict[str, type] = {"args": list, "kwargs": dict}
-EXAMPLES = {"args": '[17, "x"]', "kwargs": '{"order_id": 17}'}
 
 PERMISSION = "change_deadjob"
 
 
-def _json_field(label: Any, help_text: Any) -> forms.CharField:
-    widget = forms.Textarea(attrs={"rows": 10, "class": "vLargeTextField pgqueue-code", "spellcheck": "false"})
-    return forms.CharField(label=label, required=False, strip=False, widget=widget, help_text=help_text)
+class RetryForm(JobForm):
+    """A job in place of a dead one: its arguments without sensitive values, and whether to purge the dead job."""
 
-
-class RetryForm(forms.Form):
-    """Arguments as JSON, without sensitive values; queue, priority, and whether to purge the dead job."""
-
-    args = _json_field(_("Positional arguments"), _("A JSON array, in the order of the parameters."))
-    kwargs = _json_field(_("Keyword arguments"), _("A JSON object of names and values."))
-    queue = forms.CharField(label=_("Queue"), max_length=LONGEST_QUEUE, strip=False)
     priority = field_of(PRIORITY)
     removes = forms.BooleanField(
         label=_("Purge the dead job"),
         required=False,
         help_text=_("Remove it for good. Otherwise it stays among the dead jobs, with a note of the new one."),
     )
-    form = forms.CharField(max_length=64, widget=forms.HiddenInput)  # random; identifies a form that is sent twice
 
     def __init__(self, task: TaskDefinition, dead: DeadJob, data: Any = None, *, may_remove: bool) -> None:
-        self.task = task
         self.dead = dead
         self.masked = masked(task, dead.args, dead.kwargs)
-        # Once the form is valid: the arguments with the sensitive values put back, and the keys of the new job.
-        self.changed: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
+        # Once the form is valid: the keys of the new job. Its arguments have the sensitive values put back.
         self.keys = Keys(dead.unique_key, dead.concurrency_key, dead.fair_key)
         initial = {
             "args": _pretty(self.masked.args),
             "kwargs": _pretty(self.masked.kwargs),
             "queue": dead.queue,
             "priority": dead.priority,
-            "form": secrets.token_urlsafe(16),
         }
-        super().__init__(data, initial=initial)
+        super().__init__(task, data, initial=initial)
         if not may_remove:
             del self.fields["removes"]
-
-    def clean_args(self) -> Any:
-        return self._value("args")
-
-    def clean_kwargs(self) -> Any:
-        return self._value("kwargs")
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data
@@ -98,56 +74,14 @@ class RetryForm(forms.Form):
             except Misplaced as error:
                 self.add_error(None, str(error))
             else:
-                self._check(args, kwargs)
+                self.check_arguments(args, kwargs)
         return cleaned
 
-    def _check(self, args: Any, kwargs: Any) -> None:
-        for name, value in (("args", args), ("kwargs", kwargs)):
-            try:
-                _check_kind(name, value)
-                with in_errors([(self.task, args, kwargs)]):
-                    encode(value, what=name)
-            except (ValidationError, InvalidArguments) as error:
-                self.add_error(name, error if isinstance(error, ValidationError) else str(error))
-        if not self.errors:
-            self.changed = tuple(args), kwargs
-            try:
-                check_signature(self.task, *self.changed)
-            except InvalidArguments as error:
-                self.add_error("kwargs" if "keyword" in str(error.__cause__) else "args", str(error))
-            else:
-                self._compute_keys()
+    def may_replace(self, value: Any) -> bool:
+        return isinstance(value, str) and value in self.masked.kept
 
-    def _compute_keys(self) -> None:
-        try:
-            self.keys = keys_of(self.task, self.keys, (tuple(self.dead.args), self.dead.kwargs), self.changed)
-        except Exception as error:  # noqa: BLE001 - a function of the task; its error may hold sensitive values
-            words = gettext("The task cannot compute its keys of these arguments: %(error)s.")
-            self.add_error(None, words % {"error": type(error).__name__})
-
-    def _value(self, name: str) -> Any:
-        text = self.cleaned_data[name]
-        if not text.strip():
-            return KINDS[name]()
-        try:
-            value = json.loads(text)
-        except json.JSONDecodeError as error:
-            words = gettext("It is no JSON: %(why)s at line %(line)s, column %(column)s.")
-            where = {"why": error.msg, "line": error.lineno, "column": error.colno}
-            raise ValidationError(words % where) from error
-        except (ValueError, RecursionError) as error:
-            raise ValidationError(
-                gettext("That cannot be read: a number is too long, or it is nested too deeply.")
-            ) from error
-        if not (isinstance(value, str) and value in self.masked.kept):
-            _check_kind(name, value)
-        return value
-
-
-def _check_kind(name: str, value: Any) -> None:
-    if not isinstance(value, KINDS[name]):
-        words = _("It must be a JSON array, as in %s.") if name == "args" else _("It must be a JSON object, as in %s.")
-        raise ValidationError(words % EXAMPLES[name])
+    def compute_keys(self) -> None:
+        self.keys = keys_of(self.task, self.keys, (tuple(self.dead.args), self.dead.kwargs), self.arguments)
 
 
 def _pretty(value: Any) -> str:
@@ -201,10 +135,11 @@ def _page(admin: ActionsAdmin, request: HttpRequest, dead: DeadJob, more: dict[s
 
 def _changes(form: RetryForm) -> list[tuple[str, str, str]]:
     dead, said = form.dead, form.cleaned_data
-    old, new = shown(form.task, dead.args, dead.kwargs), shown(form.task, *form.changed)
+    old, new = shown(form.task, dead.args, dead.kwargs), shown(form.task, *form.arguments)
+    args, kwargs = form.arguments
     rows = [
-        (gettext("Positional arguments"), dead.args != list(form.changed[0]), pretty_json(old[0]), pretty_json(new[0])),
-        (gettext("Keyword arguments"), dead.kwargs != form.changed[1], pretty_json(old[1]), pretty_json(new[1])),
+        (gettext("Positional arguments"), dead.args != list(args), pretty_json(old[0]), pretty_json(new[0])),
+        (gettext("Keyword arguments"), dead.kwargs != kwargs, pretty_json(old[1]), pretty_json(new[1])),
         (gettext("Queue"), dead.queue != said["queue"], dead.queue, said["queue"]),
         (gettext("Priority"), dead.priority != said["priority"], str(dead.priority), str(said["priority"])),
     ]
@@ -217,7 +152,7 @@ def _retry(admin: ActionsAdmin, request: HttpRequest, form: RetryForm) -> HttpRe
         retried = retry_with(
             dead.pk,
             form.task,
-            *form.changed,
+            *form.arguments,
             keys=form.keys,
             queue=said["queue"],
             priority=said["priority"],

@@ -131,6 +131,7 @@ class Migration(QueueMigration):
                 "verbose_name": "job",
                 "verbose_name_plural": "jobs",
                 "permissions": [
+                    ("enqueue_job", "Can enqueue jobs"),
                     ("run_now_job", "Can run jobs now"),
                     ("kill_job", "Can kill jobs"),
                     ("move_job", "Can move jobs to another queue"),

@@ -60,6 +60,8 @@ PAGES = {
     "overview": lambda: f"{APP}overview/",
     "jobs": lambda: f"{APP}job/",
     "job": lambda: page_of(Job.objects.first()),
+    "enqueue": lambda: f"{APP}job/enqueue/",
+    "enqueue a job of a task": lambda: f"{APP}job/enqueue/?task={app.record.name}",
     "dead jobs": lambda: f"{APP}deadjob/",
     "dead job": lambda: page_of(DeadJob.objects.first()),
     "retry with changed arguments": lambda: page_of(DeadJob.objects.first()).replace("change", "retry"),
