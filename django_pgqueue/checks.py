@@ -19,7 +19,7 @@ from django.utils import translation
 from django.utils.module_loading import import_string
 
 from django_pgqueue import backport, registry
-from django_pgqueue.conf import DEFAULTS, SETTINGS, Setting, conf, load_middleware
+from django_pgqueue.conf import DEFAULTS, OF_SHARDS, SETTINGS, Setting, conf, load_middleware
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidLimit, InvalidOption
 from django_pgqueue.flow.declared_queues import DeclaredQueue, undeclared
@@ -178,23 +178,26 @@ def check_distribution(**_: Any) -> Iterator[CheckMessage]:
         )
 
 
-def _may_ask(databases: Collection[str] | None) -> bool:
-    """Whether the queue's database is one of those that checks may ask."""
-    return _settings_are_readable() and conf.database in (databases or ())
+def _askable(databases: Collection[str] | None) -> list[str]:
+    """Return those of the queue's databases that checks may ask."""
+    return [alias for alias in conf.databases if alias in databases] if databases and _settings_are_readable() else []
 
 
 @register(Tags.database)
 def check_rights(databases: Collection[str] | None = None, **_: Any) -> Iterator[CheckMessage]:
     """Warn if the role of the workers cannot maintain the tables. Asks the database."""
-    if not _may_ask(databases):
-        return
-    alias = conf.maintenance_database
+    for alias in _askable(databases):
+        yield from _lacking_rights(alias, conf.maintenance_alias(alias))
+
+
+def _lacking_rights(queue: str, alias: str) -> Iterator[CheckMessage]:
+    setting = "PGQUEUE['MAINTENANCE_DATABASE']" if queue == conf.database else f"PGQUEUE['SHARDS'][{queue!r}]"
     allowed = _rights_of(alias)
     if allowed is None:
-        if alias != conf.database and _rights_of(conf.database):  # else it is not migrated yet, or away
+        if alias != queue and _rights_of(queue):  # else it is not migrated yet, or away
             yield Caution(
-                f"The tables of the queue are on {conf.database!r}, but not on {alias!r}.",
-                hint="Let PGQUEUE['MAINTENANCE_DATABASE'] lead to the same database, by a role that owns the tables.",
+                f"The tables of the queue are on {queue!r}, but not on {alias!r}.",
+                hint=f"Let {setting} lead to the same database, by a role that owns the tables.",
                 id="pgqueue.W003",
             )
         return
@@ -210,7 +213,7 @@ def check_rights(databases: Collection[str] | None = None, **_: Any) -> Iterator
     if lacking:
         yield Caution(
             f"The role of {alias!r} may not {' or '.join(lacking)}, so workers cannot.",
-            hint="Set PGQUEUE['MAINTENANCE_DATABASE'] to an alias of the same database whose role owns the tables. "
+            hint=f"Let {setting} name an alias of the same database whose role owns the tables. "
             "For VACUUM alone, GRANT MAINTAIN ON pgqueue_jobs does too (PostgreSQL 17 and newer).",
             id="pgqueue.W003",
         )
@@ -222,27 +225,27 @@ def check_schema(databases: Collection[str] | None = None, **_: Any) -> Iterator
     from django_pgqueue.doctor import SCHEMA_LOOKS, findings  # noqa: PLC0415 - most processes start without this check
     from django_pgqueue.doctor.schema import columns  # noqa: PLC0415
 
-    if not _may_ask(databases):
-        return
-    is_there = _rights_of(conf.database) is not None
-    if not is_there and not _has_seen_migrations(conf.database):
-        return
-    with translation.override("en"):  # like other checks
-        found = findings(conf.database, queues=[], looks=SCHEMA_LOOKS if is_there else [columns])
-    for one in found:
-        if one.name in OF_FINDINGS:
-            yield Caution(one.what, hint=one.remedy, id=OF_FINDINGS[one.name])
+    for alias in _askable(databases):
+        is_there = _rights_of(alias) is not None
+        if not is_there and not _has_seen_migrations(alias):
+            continue
+        with translation.override("en"):  # like other checks
+            found = findings(alias, queues=[], looks=SCHEMA_LOOKS if is_there else [columns])
+        for one in found:
+            if one.name in OF_FINDINGS:
+                what = one.what if alias == conf.database else f"On {alias!r}: {one.what}"
+                yield Caution(what, hint=one.remedy, id=OF_FINDINGS[one.name])
 
 
 @register(Tags.database)
 def check_isolation(databases: Collection[str] | None = None, **_: Any) -> Iterator[CheckMessage]:
     """Say when tasks with ``atomic=True`` will meet conflicts of SERIALIZABLE. Asks the database for its default."""
-    if not _may_ask(databases):
-        return
     atomic = [name for name in registry.known() if registry.get(name).atomic]
-    if atomic and _is_serializable(conf.database):
+    for alias in _askable(databases) if atomic else ():
+        if not _is_serializable(alias):
+            continue
         yield Caution(
-            f"{conf.database!r} works at SERIALIZABLE: tasks with atomic=True, as {atomic[0]}, may end in "
+            f"{alias!r} works at SERIALIZABLE: tasks with atomic=True, as {atomic[0]}, may end in "
             "conflicts with each other, though they touch different rows, and are repeated.",
             hint="Let workers use READ COMMITTED, by OPTIONS of the alias or by ALTER ROLE … SET "
             "default_transaction_isolation; or silence this check, if repeated runs do no harm.",
@@ -288,6 +291,7 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
     yield from _wrong_expressions(values["SENSITIVE_PARAMETERS"])
     yield from _wrong_middleware(values["MIDDLEWARE"])
     yield from _wrong_queues(values["QUEUES"])
+    yield from _wrong_shards(values["SHARDS"])
     yield from _wrong_defaults(values["TASK_DEFAULTS"])
     try:
         if isinstance(values["JSON_ENCODER"], str):
@@ -362,6 +366,22 @@ def _wrong_queues(value: Any) -> Iterator[CheckMessage]:
             yield Error(f"PGQUEUE['QUEUES'] has {name!r}: {error}", hint=hint, id="pgqueue.E002")
 
 
+def _wrong_shards(value: Any) -> Iterator[CheckMessage]:
+    hint = "Use a dict of dicts by aliases in DATABASES, such as {'queue_2': {'listen': 'queue_2_direct'}}."
+    if not isinstance(value, Mapping):
+        yield Error(f"PGQUEUE['SHARDS'] is {value!r}.", hint=hint, id="pgqueue.E002")
+        return
+    for alias, given in value.items():
+        yield from _unusable_alias(alias, "PGQUEUE['SHARDS']", "has")
+        if not isinstance(given, Mapping) or not set(given) <= OF_SHARDS:
+            keys = f"Keys are: {', '.join(sorted(OF_SHARDS))}."
+            yield Error(f"PGQUEUE['SHARDS'][{alias!r}] is {given!r}.", hint=f"{hint} {keys}", id="pgqueue.E002")
+            continue
+        for key in ("listen", "maintenance"):
+            if given.get(key) is not None:
+                yield from _unusable_alias(given[key], f"PGQUEUE['SHARDS'][{alias!r}][{key!r}]")
+
+
 def _wrong_defaults(value: Any) -> Iterator[CheckMessage]:
     hint = "Use a dict such as {'timeout': 300, 'max_attempts': 5}."
     if not isinstance(value, Mapping):
@@ -377,10 +397,10 @@ def _wrong_defaults(value: Any) -> Iterator[CheckMessage]:
 
 
 def _wrong_database(values: dict[str, Any]) -> Iterator[CheckMessage]:
-    yield from _unusable_alias(values, "DATABASE")
+    yield from _unusable_alias(values["DATABASE"], "PGQUEUE['DATABASE']")
     for key in ("MAINTENANCE_DATABASE", "LISTEN_DATABASE", "REPLICA_DATABASE"):
         if values[key] not in (None, values["DATABASE"]):
-            yield from _unusable_alias(values, key)
+            yield from _unusable_alias(values[key], f"PGQUEUE[{key!r}]")
     alias = values["DATABASE"]
     if alias != "default" and alias in connections and ROUTER not in settings.DATABASE_ROUTERS:
         yield Caution(
@@ -390,18 +410,17 @@ def _wrong_database(values: dict[str, Any]) -> Iterator[CheckMessage]:
         )
 
 
-def _unusable_alias(values: dict[str, Any], key: str) -> Iterator[CheckMessage]:
-    alias = values[key]
+def _unusable_alias(alias: str, setting: str, word: str = "is") -> Iterator[CheckMessage]:
     if alias not in connections:
         yield Error(
-            f"PGQUEUE[{key!r}] is {alias!r}, which is not in DATABASES.",
+            f"{setting} {word} {alias!r}, which is not in DATABASES.",
             hint=f"Use one of {', '.join(connections)}.",
             id="pgqueue.E003",
         )
     elif connections[alias].vendor != "postgresql":
         yield Error(
             f"The queue's database {alias!r} is {connections[alias].vendor}.",
-            hint=f"Set PGQUEUE[{key!r}] to the alias of a PostgreSQL database. Where it is on purpose, as in "
+            hint=f"Set {setting} to the alias of a PostgreSQL database. Where it is on purpose, as in "
             "settings for tests that enqueue nothing, silence this check.",
             id="pgqueue.E004",
         )

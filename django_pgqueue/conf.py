@@ -4,12 +4,13 @@ They are read once: a task and a job ask for several. ``override_settings``, whi
 all be read again.
 """
 
+import contextvars
 import datetime as dt
 import functools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Generic, Literal, NamedTuple, NoReturn, Self, TypedDict, TypeVar, overload
+from typing import Any, Final, Generic, Literal, NamedTuple, NoReturn, Protocol, Self, TypedDict, TypeVar, overload
 
 from django.conf import settings as django_settings
 from django.core.signals import setting_changed
@@ -18,7 +19,7 @@ from django.utils.module_loading import import_string
 from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.retry_policy import Backoff, DiscardOn
 
-__all__ = ["PgQueueSettings", "QueueSettings", "TaskDefaults"]
+__all__ = ["PgQueueSettings", "QueueSettings", "ShardSettings", "TaskDefaults"]
 
 T = TypeVar("T")
 
@@ -156,6 +157,16 @@ OF_DEFAULTS: Final = TaskDefaults.__optional_keys__
 NO_DEFAULTS: Final[Mapping[str, Any]] = {}
 
 
+class ShardSettings(TypedDict, total=False):
+    """Another database of the queue in ``PGQUEUE["SHARDS"]``, by its alias."""
+
+    listen: str | None  # as LISTEN_DATABASE
+    maintenance: str | None  # as MAINTENANCE_DATABASE
+
+
+OF_SHARDS: Final = ShardSettings.__optional_keys__
+
+
 class PgQueueSettings(TypedDict, total=False):
     """``PGQUEUE``, for editors and type checkers: ``PGQUEUE: PgQueueSettings = {…}`` in the settings module."""
 
@@ -163,6 +174,7 @@ class PgQueueSettings(TypedDict, total=False):
     MAINTENANCE_DATABASE: str | None
     LISTEN_DATABASE: str | None
     REPLICA_DATABASE: str | None
+    SHARDS: Mapping[str, ShardSettings]
     LEASE_SECONDS: int
     TASK_DEFAULTS: TaskDefaults
     QUEUES: Mapping[str, QueueSettings]
@@ -204,6 +216,9 @@ class Settings:
 
     replica_database = Setting(_or_database, None)
     """Alias of a read-only replica, from which the admin reads its lists of jobs. Default: that of ``DATABASE``."""
+
+    shards: Setting[Mapping[str, ShardSettings]] = Setting(_as_given, {})
+    """Other databases that hold a queue, by their aliases. Default: none."""
 
     lease_seconds = Setting(int, 30, bounds=(3, 86400))
     """Seconds for which a silent worker keeps its jobs. Heartbeats are sent every third of it, or more often."""
@@ -281,11 +296,42 @@ class Settings:
         self.known: dict[str, Any] = {}  # values that were asked for, by their keys
         setting_changed.connect(self._forget)
 
+    @property
+    def databases(self) -> tuple[str, ...]:
+        """Aliases of all databases that hold a queue; that of ``DATABASE`` is the first."""
+        return tuple(dict.fromkeys([self.database, *self.shards]))
+
+    @property
+    def database_here(self) -> str:
+        """Alias for code that names none: that of the job that it runs for, else that of ``DATABASE``."""
+        job = running.get()
+        return self.database if job is None else job.database
+
+    def listen_alias(self, alias: str) -> str:
+        """Return the alias by which to LISTEN on the queue of ``alias``."""
+        default = self.listen_database if alias == self.database else alias
+        return self.shards.get(alias, {}).get("listen") or default
+
+    def maintenance_alias(self, alias: str) -> str:
+        """Return the alias whose role owns the tables of ``alias``."""
+        default = self.maintenance_database if alias == self.database else alias
+        return self.shards.get(alias, {}).get("maintenance") or default
+
     def _forget(self, *, setting: str, **_: Any) -> None:
         """Read all again when they are asked for, because a setting of Django was changed."""
         if setting == "PGQUEUE":
             self.known = {}
 
+
+class RunningJob(Protocol):
+    """A job that runs: ``CurrentJob``."""
+
+    @property
+    def database(self) -> str: ...
+
+
+running: Final[contextvars.ContextVar[RunningJob | None]] = contextvars.ContextVar("django_pgqueue_job", default=None)
+"""The job that the calling code runs for; set by ``jobs.context``."""
 
 conf: Final = Settings()
 

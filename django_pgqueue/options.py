@@ -91,7 +91,7 @@ class Options:
             None, False: no key.
         fair_key: the key itself. 1 to 500 characters.
         metadata: a JSON object that travels with the job. Never interpreted, but for ``traceparent``.
-        database: alias to enqueue on. None: ``PGQUEUE["DATABASE"]``.
+        database: alias to enqueue on. None: that of the running job, else ``PGQUEUE["DATABASE"]``.
 
     Raises:
         InvalidOption: a value is out of range or of the wrong type.

@@ -37,6 +37,7 @@ class ClaimedJob(NamedTuple):
     queue: str
     lease_token: int  # with the id, the right to write the outcome; new for each claim
     claimed_at: float  # monotonic
+    database: str  # the alias of its queue
 
     def __repr__(self) -> str:
         return f"<ClaimedJob {self.id} ({self.task}) attempt {self.attempt}>"  # no arguments: logs show it

@@ -37,7 +37,6 @@ from django.db import connections
 from django.dispatch import Signal
 
 from django_pgqueue import records, registry
-from django_pgqueue.conf import conf
 from django_pgqueue.records import ClaimedJob, Fate, Lease
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.states import DeathReason, Outcome
@@ -202,7 +201,7 @@ def event_of(job: ClaimedJob, outcome: records.Outcome | None = None) -> JobEven
         queue=job.queue,
         attempt=job.attempt,
         max_attempts=job.max_attempts,
-        database=conf.database,
+        database=job.database,
         _args=job.args,
         _kwargs=job.kwargs,
     )

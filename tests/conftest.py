@@ -36,6 +36,7 @@ pytest_plugins = [
     "tests.support.passes",
     "tests.support.recent",
     "tests.support.retention",
+    "tests.support.shards",
     "tests.support.slots",
     "tests.support.worker_rows",
 ]

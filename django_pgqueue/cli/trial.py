@@ -97,7 +97,7 @@ def trial_of(job_id: int, database: str, debugger: Debugger | None = None) -> Tr
         task = _task_of(state)
     except (JobDoesNotExist, TaskDoesNotExist) as error:
         raise CommandError(str(error)) from error
-    job = _claimed(task, state, explain.find(job_id, database))
+    job = _claimed(task, state, explain.find(job_id, database), database)
     current = CurrentJob(job)
     current.is_trial = True
     trial = Trial(job=job)
@@ -125,7 +125,7 @@ def _task_of(state: JobState) -> TaskDefinition:
     return find_task(state.task, state.backend) or registry.get(state.task)
 
 
-def _claimed(task: TaskDefinition, state: JobState, row: Any) -> ClaimedJob:
+def _claimed(task: TaskDefinition, state: JobState, row: Any, alias: str) -> ClaimedJob:
     """Return the job as its next claim would; the last one, where it runs or has ended."""
     if state.status == JobStatus.RESERVED:
         raise CommandError(f"Job {state.id} has succeeded, and only its unique key is left of it.")
@@ -140,6 +140,7 @@ def _claimed(task: TaskDefinition, state: JobState, row: Any) -> ClaimedJob:
         id=state.id,
         task=state.task,
         queue=state.queue,
+        database=alias,
         rank=-state.priority,
         run_at=aware(state.run_at).timestamp(),
         args=json.dumps(state.args),

@@ -131,7 +131,7 @@ class CallerConnection:
     """
 
     def __init__(self, alias: str | None = None) -> None:
-        self.alias = alias or conf.database
+        self.alias = alias or conf.database_here
         self.follow_up: FollowUp | None = None
 
     @property
@@ -404,7 +404,7 @@ class QueueConnection:
             raise
 
 
-Where = str | Database | None  # an alias, None for ``PGQUEUE["DATABASE"]``, or a connection whose transaction it joins
+Where = str | Database | None  # an alias, None for ``database_here``, or a connection whose transaction it joins
 
 
 def caller_of(where: Where) -> Database:
@@ -575,16 +575,17 @@ def how_to_migrate(alias: str, *, is_recorded: bool | None = None) -> str:
     """
     migrate = f"manage.py migrate pgqueue --database {alias}"
     forget = f"manage.py migrate pgqueue zero --fake --database {alias}"
-    if alias != conf.database:
+    if alias not in conf.databases:
+        known = ", ".join(map(repr, conf.databases))
         return (
-            f"The queue is on {conf.database!r}, and migrations make no tables of it on {alias!r}. Name that one, or "
-            f"let PGQUEUE['DATABASE'] be {alias!r}. Then run: {forget} && {migrate}"
+            f"The queue is on {known}, and migrations make no tables of it on {alias!r}. Use that, or name {alias!r} "
+            f"in PGQUEUE['SHARDS'] or as PGQUEUE['DATABASE']. Then run: {forget} && {migrate}"
         )
     if is_recorded is None:
         return f"Run: {migrate} (if it has nothing to apply, run before it: {forget})"
     if is_recorded:
         return (
-            f"Its migrations are recorded as applied: they were run while {alias!r} was not PGQUEUE['DATABASE'], or "
-            f"its tables were removed. Run: {forget} && {migrate}"
+            f"Its migrations are recorded as applied: they were run while PGQUEUE did not name {alias!r}, or its "
+            f"tables were removed. Run: {forget} && {migrate}"
         )
     return f"Run: {migrate}"

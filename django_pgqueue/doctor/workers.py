@@ -126,7 +126,7 @@ def stalled_bulk_actions(view: View) -> Iterator[Finding]:
 
 def listening(view: View) -> Iterator[Finding]:
     """Try what workers try when they connect. Takes two connections, and two seconds where nothing arrives."""
-    listens = conf.listen_database if view.alias == conf.database else view.alias
+    listens = conf.listen_alias(view.alias)
     useless = try_out(listens, view.alias) if conf.notify else None
     if useless is None:
         return

@@ -131,7 +131,7 @@ def in_slices(
     a transaction is open.
     """
     for ids in slices:
-        with transaction.atomic(using=database or conf.database, durable=True):
+        with transaction.atomic(using=database or conf.database_here, durable=True):
             result = do(ids)
         tally.add(result)
         yield tally

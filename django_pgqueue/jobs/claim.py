@@ -35,7 +35,7 @@ def send(database: QueueConnection, queue: str, *, limit: int, worker_id: int, a
     else:
         rank, run_at, job_id = above
         answer = database.send(sized("claim_above", size), parameters | {"rank": rank, "run_at": run_at, "id": job_id})
-    return Claim(queue, lease_token, size, above, answer, sent_at)
+    return Claim(database.alias, queue, lease_token, size, above, answer, sent_at)
 
 
 def send_limited(database: QueueConnection, queue: str, *, limit: int, worker_id: int) -> "Claim":
@@ -48,12 +48,12 @@ def send_limited(database: QueueConnection, queue: str, *, limit: int, worker_id
     parameters = {"queue": queue, "worker_id": worker_id, "lease_token": lease_token, "limit": limit}
     sent_at = time.monotonic()
     answer = database.send(statement("claim_limited"), parameters)
-    return Claim(
-        queue, lease_token, limit, None, answer, sent_at, database.send(statement("queue_capacity"), {"queue": queue})
-    )
+    room = database.send(statement("queue_capacity"), {"queue": queue})
+    return Claim(database.alias, queue, lease_token, limit, None, answer, sent_at, room)
 
 
 class Claim(NamedTuple):
+    database: str
     queue: str
     lease_token: int
     limit: int
@@ -73,7 +73,7 @@ class Claim(NamedTuple):
 
     def jobs(self) -> list[ClaimedJob]:
         """Return the claimed jobs, best first. They may run only after the transaction has committed."""
-        shared = self.queue, self.lease_token, self.sent_at
+        shared = self.queue, self.lease_token, self.sent_at, self.database
         return [ClaimedJob._make(row + shared) for row in sorted(self.answer.fetchall())]
 
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from django_pgqueue import registry
-from django_pgqueue.conf import conf
+from django_pgqueue.conf import conf, running
 from django_pgqueue.db.connections import Database, PendingResult, QueueConnection, fence
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidArguments, InvalidOption, NoCurrentJob, delay_seconds
@@ -160,6 +160,11 @@ class CurrentJob:
         return self._job.slot
 
     @property
+    def database(self) -> str:
+        """The alias of the database whose queue it is from; jobs that it enqueues are put there unless they say."""
+        return self._job.database
+
+    @property
     def lease_token(self) -> int:
         """The lease token: proves the right to run it. New for each claim."""
         return self._job.lease_token
@@ -274,7 +279,7 @@ class JobContext:
         return self.job.attempt
 
 
-_current: contextvars.ContextVar[CurrentJob | None] = contextvars.ContextVar("django_pgqueue_job", default=None)
+_current: contextvars.ContextVar[CurrentJob | None] = running  # type: ignore[assignment]  # nothing else is put there
 
 
 def current_job() -> CurrentJob:

@@ -55,6 +55,7 @@ def make_job(
         "queue": options.queue,
         "lease_token": 0,
         "claimed_at": time.monotonic(),
+        "database": conf.database_here,
     }
     return ClaimedJob(**values | changes)
 
@@ -70,7 +71,7 @@ def call_here(task: TaskDefinition, job: ClaimedJob, current: CurrentJob) -> Any
 
 def _call(task: TaskDefinition, job: ClaimedJob, current: CurrentJob) -> Any:
     enter(current)
-    block = transaction.atomic(using=conf.database) if task.atomic else contextlib.nullcontext()
+    block = transaction.atomic(using=job.database) if task.atomic else contextlib.nullcontext()
     with block:
         return call_function(task, job, current, ThreadInterrupts(), task.adapter.begin(job) if task.adapter else None)
 

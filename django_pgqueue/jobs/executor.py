@@ -321,9 +321,10 @@ def write_success(outcome: Outcome, current: CurrentJob) -> None:
         LeaseLost: another worker has the job. The transaction must be rolled back.
     """
     _keep_log(outcome, current)
+    database = CallerConnection(outcome.job.database)
     if current.has_told:
-        write_alone(CallerConnection(), current)
-    if not ack.finish_alone(CallerConnection(), outcome):
+        write_alone(database, current)
+    if not ack.finish_alone(database, outcome):
         job = outcome.job
         raise LeaseLost(
             f"Job {job.id} ({job.task}) cannot be completed: its lease is gone, or its row is being held. "
@@ -361,9 +362,9 @@ def _call_atomic(
 
     begun = time.perf_counter()
     try:
-        connection = connections[conf.database]
+        connection = connections[job.database]
         is_outermost = not connection.in_atomic_block
-        with transaction.atomic(using=conf.database):
+        with transaction.atomic(using=job.database):
             has_begun = True
             if is_outermost:
                 connection.on_commit(committed)  # the first hook: one that raises keeps later ones from being called

@@ -11,7 +11,6 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import JobKilled, LeaseLost
 from django_pgqueue.jobs.context import CurrentJob, current_job
 from django_pgqueue.jobs.executor import success, write_success
@@ -50,7 +49,7 @@ def finish_job() -> Generator[JobEnd]:
     """
     current, end = current_job(), JobEnd()
     if not current.lease_token or current.is_trial:
-        with transaction.atomic(using=conf.database):
+        with transaction.atomic(using=current.database):
             yield end
         return
     if current.ended is not None:
@@ -61,8 +60,8 @@ def finish_job() -> Generator[JobEnd]:
         current.ended = outcome
 
     try:
-        with transaction.atomic(using=conf.database, durable=True):
-            connections[conf.database].on_commit(committed)  # the first hook: one that raises ends the others
+        with transaction.atomic(using=current.database, durable=True):
+            connections[current.database].on_commit(committed)  # the first hook: one that raises ends the others
             yield end
             outcome = _end(current, end.result)
         committed()  # in a test, whose transaction is never committed

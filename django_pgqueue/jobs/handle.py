@@ -218,7 +218,7 @@ def get(
     Args:
         job_id: a whole number, or the text of one, such as the id of a ``TaskResult``.
         unique_key: in place of the id; as ``using(unique_key=…)`` has given it.
-        database: the alias it was put on. None: ``PGQUEUE["DATABASE"]``.
+        database: the alias it was put on. None: that of the running job, else ``PGQUEUE["DATABASE"]``.
 
     Raises:
         InvalidOption: the id is no whole number, or both id and key are given.
@@ -234,7 +234,7 @@ def get(
         number = int(job_id)  # type: ignore[arg-type]  # anything may be given
     except (TypeError, ValueError, OverflowError):
         raise InvalidOption(f"The id of a job is a whole number, not {job_id!r}.") from None
-    return JobHandle(number, "", "", database or conf.database, created=False)
+    return JobHandle(number, "", "", database or conf.database_here, created=False)
 
 
 async def aget(

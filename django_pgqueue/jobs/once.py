@@ -1,6 +1,5 @@
 """Take a key once: ``once``."""
 
-from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import NoTransaction
@@ -17,14 +16,14 @@ def once(key: str, *, database: str | None = None) -> bool:
     Args:
         key: of 1 to 500 characters, shared by all code: begin it with its purpose, ``f"paid:{event_id}"``.
             Keys are forgotten after ``PGQUEUE["ONCE_DAYS"]``.
-        database: alias of the queue's database. None: ``PGQUEUE["DATABASE"]``.
+        database: alias of the queue's database. None: that of the running job, else ``PGQUEUE["DATABASE"]``.
 
     Raises:
         NoTransaction: the caller is in no transaction.
         InvalidOption: the key is empty, too long, or no text.
     """
     check_name("key", key, LONGEST_KEY)
-    caller = CallerConnection(database or conf.database)
+    caller = CallerConnection(database)
     if not caller.in_transaction:
         raise NoTransaction
     return bool(caller.rows(statement("take_key"), {"key": key}))

@@ -94,7 +94,7 @@ class WaiterLoop:
 
     def __init__(self, alias: str, bell: socket.socket) -> None:
         self._database = QueueConnection(alias, "waiting")
-        self._listener = ResultListener(conf.listen_database if alias == conf.database else alias)
+        self._listener = ResultListener(conf.listen_alias(alias))
         self._bell = bell
         self._jobs: dict[int, WaitedJob] = {}
         self._due: list[tuple[float, int]] = []  # a heap of when to look at which; what says otherwise by now is void

@@ -37,7 +37,7 @@ class QueueMigration(Migration):
 
 def _is_here(schema_editor: BaseDatabaseSchemaEditor) -> bool:
     connection = schema_editor.connection
-    return connection.vendor == "postgresql" and connection.alias == conf.database
+    return connection.vendor == "postgresql" and connection.alias in conf.databases
 
 
 class RunFile(RunSQL):

@@ -60,7 +60,7 @@ def main(
     watch_connections()
     install()
     slots = Slots(plan.concurrency, shared, Outbox())
-    consumer = Consumer(worker_id, plan.queues, slots, shared, meter, is_careful=is_careful)
+    consumer = Consumer(worker_id, plan.queues, slots, shared, meter, alias=plan.alias, is_careful=is_careful)
     if plan.listen:
         consumer.listen()
     if meter:

@@ -3,6 +3,7 @@
 import logging
 from dataclasses import dataclass
 
+from django_pgqueue.conf import conf
 from django_pgqueue.jobs.queue_selector import QueueSelector
 
 FORMAT = "%(asctime)s %(levelname)-7s [%(process)d] %(message)s"
@@ -13,6 +14,7 @@ class WorkerConfig:
     """Plan of one worker command; validated by the command before anything starts."""
 
     queues: tuple[str, ...] = ()  # served in this order, as ``QueueSelector`` takes them; empty means all
+    database: str | None = None  # the alias whose queue is served; None: ``PGQUEUE["DATABASE"]``
     processes: int = 1
     concurrency: int = 8  # jobs at once in each process
     max_jobs: int | None = None  # number of finished jobs after which a process is replaced, about; None: never
@@ -28,6 +30,10 @@ class WorkerConfig:
     health_max_age: float | None = None  # maximum wait in seconds of a due job, for a ready command; None: any
     metrics_port: int | None = None  # where to answer with metrics; None: nowhere
     metrics_host: str = "127.0.0.1"
+
+    @property
+    def alias(self) -> str:
+        return self.database or conf.database
 
     @property
     def served(self) -> QueueSelector:

@@ -64,12 +64,13 @@ class Consumer:
         shared: SharedState,
         meter: ProcessCounters | None = None,
         *,
+        alias: str | None = None,
         is_careful: bool = False,
     ) -> None:
         self.worker_id = worker_id
         self.slots = slots
         self.outbox = slots.outbox
-        self.database = QueueConnection(conf.database, f"consumer {worker_id}")
+        self.database = QueueConnection(alias or conf.database, f"consumer {worker_id}")
         self._shared = shared
         self._meter = meter  # counters for metrics; None: there are none
         self._in_flight = InFlight(shared)
@@ -118,7 +119,7 @@ class Consumer:
 
         Else the supervisor listens, by way of ``PGQUEUE["LISTEN_DATABASE"]``, and passes queues on.
         """
-        if conf.listen_database == conf.database:
+        if conf.listen_alias(self.database.alias) == self.database.alias:
             self.database.listen(CHANNEL, self._hear)
 
     def look_at_limits(self) -> None:

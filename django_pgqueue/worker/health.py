@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.maintenance.pending_work import oldest_runnable
 from django_pgqueue.services import ServiceRunner
@@ -150,7 +149,7 @@ class HealthMonitor:
         self._probes = probes
         self._pool = pool
         self._monitor = monitor
-        self._database = QueueConnection(conf.database, "health")
+        self._database = QueueConnection(pool.plan.alias, "health")
         self._oldest_seconds = 0.0  # for which the oldest job has waited that could run
         self._asked_at = time.monotonic()
         self._loop = ServiceRunner("health", self.pass_once)

@@ -55,18 +55,20 @@ class Listener:
     """One connection that listens, by the alias LISTEN_DATABASE.
 
     Args:
+        alias: that of the queue.
         session: notified when this connection begins and ends.
         notified: called with the set of payloads, as ``db.notify`` describes them, of each batch of notifications,
             and with None after each (re)connect, when anything may have been missed.
     """
 
     def __init__(
-        self, session: Liveness, notified: Callable[[set[str] | None], None], served: QueueSelector = ALL
+        self, alias: str, session: Liveness, notified: Callable[[set[str] | None], None], served: QueueSelector = ALL
     ) -> None:
         self._served = served
         self.works: bool | None = None  # whether notifications arrive; None while that is not known
         self.is_settled = threading.Event()  # set once the first try is over, however it went
-        self._alias = conf.listen_database
+        self._queue_alias = alias
+        self._alias = conf.listen_alias(alias)
         self._session = session
         self._notified = notified
         self._database = QueueConnection(self._alias, "listener")
@@ -96,8 +98,8 @@ class Listener:
 
     def _connect(self) -> None:
         connection: Any = self._database.autocommit()
-        useless = listen(self._database, connection, conf.database)
-        if useless is None and (self._alias != conf.database or self._database.is_pooled):
+        useless = listen(self._database, connection, self._queue_alias)
+        if useless is None and (self._alias != self._queue_alias or self._database.is_pooled):
             self._stand_in(connection)
         worked, self.works = self.works, useless is None
         self.is_settled.set()

@@ -89,6 +89,7 @@ class MaintenanceRunner:
         self._wake = wake
         self._drained = drained
         self._promoting = AdaptiveBatch()
+        self._has_schedules = alias == conf.database  # else each tick would become a job on each database
         self._has_told = False  # of a pooler that statements cannot be prepared behind
         self._pending = PendingWork()
         self._finished = 0  # jobs of the pool, at the last look
@@ -115,11 +116,16 @@ class MaintenanceRunner:
             Service("reap", self._reaper.reap_lost, when=lambda: self._pending.has_running, every=REAP_SECONDS),
             Service("reap_disconnected", self._reap_gone, every=REAP_SECONDS),
             spaced("expire", self._expirer.expire, when=lambda: self._pending.has_expired, every=EXPIRE_SECONDS),
-            Service("sync_schedules", ScheduleSync(self.database).declare_schedules, every=DECLARE_SECONDS),
+            Service(
+                "sync_schedules",
+                ScheduleSync(self.database).declare_schedules,
+                when=lambda: self._has_schedules,
+                every=DECLARE_SECONDS,
+            ),
             Service(
                 "enqueue_schedules",
                 self._scheduler.fire_schedules,
-                when=lambda: is_over(self._pending.tick_seconds),
+                when=lambda: self._has_schedules and is_over(self._pending.tick_seconds),
                 every=STRANGE_SECONDS,
             ),
             Service("promote", lambda: repeat_slices(self._promote), when=lambda: is_over(self._pending.due_seconds)),
@@ -281,8 +287,8 @@ class MaintenanceRunner:
 class TableMaintenance:
     """Passes of the tables' owner. The connection is open only while there is something to do."""
 
-    def __init__(self, pool: ProcessPool) -> None:
-        self.database = QueueConnection(conf.maintenance_database, "table-maintenance")
+    def __init__(self, alias: str, pool: ProcessPool) -> None:
+        self.database = QueueConnection(conf.maintenance_alias(alias), "table-maintenance")
         self.services = Services(
             Service("maintain_partitions", self._keep_partitions, every=CHORES_SECONDS),
             Service("prune", Pruner(self.database).pass_once, every=PRUNE_SECONDS),

@@ -71,7 +71,7 @@ class Supervisor:
     """Runs a plan to its end.
 
     Args:
-        metrics: makes the page of metrics of the function that returns the figures; None: there is none.
+        metrics: makes the page of metrics of the function that returns the figures, for an alias; None: there is none.
         make_process: makes the worker processes.
 
     Raises:
@@ -81,16 +81,16 @@ class Supervisor:
     def __init__(
         self,
         plan: WorkerConfig,
-        metrics: Callable[[Callable[[], CommandMetrics]], Page] | None = None,
+        metrics: Callable[[Callable[[], CommandMetrics], str], Page] | None = None,
         *,
         make_process: MakeProcess = SPAWN.Process,
     ) -> None:
         self.plan = plan
         self._probes = Probes(plan)
-        self._pages = PageServer(self._planned_pages(metrics(self.figures) if metrics else None))
+        self._pages = PageServer(self._planned_pages(metrics(self.figures, plan.alias) if metrics else None))
         self._counters = CommandCounters()
         meter = self._counters.made() if metrics else None
-        self.alias = conf.database
+        self.alias = plan.alias
         self.pool = ProcessPool(
             plan,
             supervisor_id=secrets.randbits(63),
@@ -118,8 +118,8 @@ class Supervisor:
             meter=meter,
             compute=self._keys.compute,
         )
-        self._listener = Listener(session, self._notified, plan.served)
-        self._tables = TableMaintenance(self.pool)
+        self._listener = Listener(self.alias, session, self._notified, plan.served)
+        self._tables = TableMaintenance(self.alias, self.pool)
         beat, pause = self._heartbeat.pass_once, conf.lease_seconds / 3
         self._heartbeat_loop = ServiceRunner("heartbeat", beat, longest_pause=pause)
         self._maintenance_loop = ServiceRunner("maintenance", self._maintain, stop=self._maintenance.services.stop)

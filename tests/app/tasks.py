@@ -9,9 +9,9 @@ import signal
 import sys
 import time
 
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 
-from django_pgqueue import Discard, Snooze, current_job, finish_job, is_in_job, jobs, task
+from django_pgqueue import Discard, Snooze, current_job, finish_job, is_in_job, jobs, once, task
 from django_pgqueue.contrib.cutover import new_side
 from tests.app.models import Mark, Place
 
@@ -49,6 +49,23 @@ def record_beside_another() -> None:
     mark()
     while not Mark.objects.exclude(pid=os.getpid()).exists():
         time.sleep(0.02)
+
+
+@task
+def act_here() -> dict:
+    """Do what goes to the database of the job, and say where this was."""
+    job, following = current_job(), noop.enqueue()
+    with finish_job() as end:
+        is_new = once("here")
+        end.result = {"job": job.database, "following": following.database, "is_new": is_new}
+    return {}
+
+
+@task(atomic=True)
+def act_here_atomically() -> str:
+    following = noop.enqueue()
+    assert connections[following.database].in_atomic_block
+    return following.database
 
 
 @task

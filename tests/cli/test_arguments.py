@@ -219,7 +219,7 @@ def test_missing_tables_are_said_with_what_to_do(transactional_db):
 def test_what_is_said_of_missing_tables_makes_them(settings):
     """The migrations were recorded there while the queue was elsewhere, and made nothing."""
     with pytest.raises(
-        CommandError, match=r"migrations make no tables of it on 'other'. Name that one, or let PGQUEUE"
+        CommandError, match=r"migrations make no tables of it on 'other'. Use that, or name 'other' in PGQUEUE"
     ):
         check_database("other")
     settings.PGQUEUE, settings.DATABASE_ROUTERS = {"DATABASE": "other"}, ["django_pgqueue.routers.PgQueueRouter"]

@@ -110,7 +110,7 @@ def test_enqueue_before_the_migration_says_what_to_run(options):
         app.noop.using(database="other", **options).enqueue()
     [note] = caught.value.__notes__
     assert note.startswith(
-        "The queue is on 'default', and migrations make no tables of it on 'other'. Name that one, or"
+        "The queue is on 'default', and migrations make no tables of it on 'other'. Use that, or name"
     )
 
 

@@ -238,7 +238,7 @@ def test_role_that_does_not_own_the_table_is_told_so_where_there_is_something_to
 def test_maintenance_tries_again_soon_while_a_session_reads(sql, make, settings):
     settings.PGQUEUE = {"VACUUM_DEAD_ROWS": 0}
     name = make(-9, rows=1)
-    table_maintenance = TableMaintenance(ProcessPool(WorkerConfig(), supervisor_id=1, lease_seconds=30))
+    table_maintenance = TableMaintenance("default", ProcessPool(WorkerConfig(), supervisor_id=1, lease_seconds=30))
 
     def passed() -> bool:
         table_maintenance.pass_once()

@@ -30,6 +30,7 @@ def job(args="[]", kwargs="{}", **changes) -> ClaimedJob:
         "rest": None,
         "enqueued_at": None,
         "claimed_at": 0.0,
+        "database": "default",
     }
     return ClaimedJob(**values | changes)
 

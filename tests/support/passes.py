@@ -36,9 +36,11 @@ def maintenance_runner(transactional_db) -> Iterator[Callable[..., MaintenanceRu
     """Make the maintenance of a command, whose connection is closed at the end, also of a test that fails."""
     made = []
 
-    def make(pool=None, *, monitor=None, wake=lambda payloads: None, drained=None) -> MaintenanceRunner:
+    def make(
+        pool=None, *, monitor=None, wake=lambda payloads: None, drained=None, alias="default"
+    ) -> MaintenanceRunner:
         pool, monitor = pool or idle_pool(), monitor or HeartbeatMonitor(30)
-        made.append(MaintenanceRunner("default", pool, monitor, wake=wake, drained=drained))
+        made.append(MaintenanceRunner(alias, pool, monitor, wake=wake, drained=drained))
         return made[-1]
 
     yield make

@@ -25,7 +25,7 @@ def make_listener(transactional_db, heard):
     with contextlib.ExitStack() as at_the_end:
 
         def make() -> Listener:
-            made = Listener(Liveness(changed=lambda: None), heard.append)
+            made = Listener("default", Liveness(changed=lambda: None), heard.append)
             at_the_end.callback(made.close)
             return made
 

@@ -304,7 +304,7 @@ pytestmark = pytest.mark.usefixtures("own_vacuum_only")
 @pytest.fixture
 def table_maintenance(queue, settings):
     settings.PGQUEUE = {"VACUUM_DEAD_ROWS": 100}
-    made = TableMaintenance(ProcessPool(WorkerConfig(), supervisor_id=1, lease_seconds=30))
+    made = TableMaintenance("default", ProcessPool(WorkerConfig(), supervisor_id=1, lease_seconds=30))
     yield made
     made.stop()
     made.database.close()

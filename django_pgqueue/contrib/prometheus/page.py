@@ -90,11 +90,11 @@ def count_enqueued(registry: CollectorRegistry = REGISTRY) -> Counter:
 # The page of one worker command
 
 
-def page_of(figures: Callable[[], CommandMetrics]) -> Page:
-    """Return the page of metrics of a command: its own figures, and those of the tables."""
+def page_of(figures: Callable[[], CommandMetrics], alias: str) -> Page:
+    """Return the page of metrics of a command: its own figures, and those of the tables on ``alias``."""
     registry = CollectorRegistry()
     registry.register(WorkerCollector(figures))
-    registry.register(QueueCollector(shared=_apart(conf.database), wait_seconds=conf.read_timeout_seconds))
+    registry.register(QueueCollector(shared=_apart(alias), wait_seconds=conf.read_timeout_seconds))
 
     def page(headers: Headers) -> Response:
         return Response(*exposed(registry, headers))

@@ -19,6 +19,7 @@ from django.utils.module_loading import import_string
 from django_pgqueue import registry
 from django_pgqueue.cli.arguments import (
     Bounds,
+    add_database,
     add_queue,
     await_database,
     check_database,
@@ -69,6 +70,7 @@ class Command(BaseCommand):
         )
         parser.add_argument("--processes", type=int, default=1, metavar="N", help="worker processes; default: 1")
         parser.add_argument("--name", default="", help="shown in the admin next to host and pid")
+        add_database(parser)
         add_start_and_stop(parser.add_argument_group("start and stop"))
         add_recycling(parser.add_argument_group("recycling"))
         add_health(parser.add_argument_group("health"))
@@ -90,8 +92,8 @@ class Command(BaseCommand):
     def get_check_kwargs(self, options: dict[str, Any]) -> Any:
         """Let the checks ask the queue's database too, where the settings name one."""
         given: Any = getattr(settings, "PGQUEUE", {})
-        aliases = [conf.database] if isinstance(given, dict) and conf.database in connections else []
-        return super().get_check_kwargs(options) | {"databases": aliases}
+        alias = options.get("database") or (conf.database if isinstance(given, dict) else None)
+        return super().get_check_kwargs(options) | {"databases": [alias] if alias and alias in connections else []}
 
     def execute(self, *args: Any, **options: Any) -> None:
         """Make the checks once the database is there; leave them to the worker where there will be a reloader."""
@@ -108,13 +110,13 @@ class Command(BaseCommand):
             self.requires_migrations_checks = False
         elif options["wait_for_database"] or not options["skip_checks"]:
             configure_logging(options["verbosity"])
-            self.await_databases(options["wait_for_database"] or 0.0)
+            self.await_databases(options)
         super().execute(*args, **options)
 
-    def await_databases(self, seconds: float) -> None:
-        for alias in dict.fromkeys([DEFAULT_DB_ALIAS, *self.get_check_kwargs({})["databases"]]):
+    def await_databases(self, options: dict[str, Any]) -> None:
+        for alias in dict.fromkeys([DEFAULT_DB_ALIAS, *self.get_check_kwargs(options)["databases"]]):
             if alias in connections and connections[alias].vendor == "postgresql":
-                await_database(alias, seconds=seconds)
+                await_database(alias, seconds=options["wait_for_database"] or 0.0)
 
     @contextmanager
     def until_it_begins(self) -> Iterator[None]:
@@ -132,7 +134,7 @@ class Command(BaseCommand):
         if options["reload"]:
             self.reload(plan)
         check_may_have_children()
-        check_database()
+        check_database(plan.alias)
         configure_logging(plan.verbosity)
         if not registry.known():
             text = "No tasks are registered. Define some in the tasks.py of an installed app."
@@ -249,6 +251,12 @@ def plan_from(options: dict[str, Any]) -> WorkerConfig:
         problems.append("--max-memory needs /proc, which this system does not have; use --max-jobs.")
     if options["health_file"] and not Path(options["health_file"]).parent.is_dir():
         problems.append(f"--health-file is in a folder that is not there: {options['health_file']!r}.")
+    if options["database"] and options["database"] not in conf.databases:
+        known = ", ".join(map(repr, conf.databases))
+        problems.append(
+            f"--database: {options['database']!r} is no database of the queue, which is on {known}: name it in "
+            "PGQUEUE['SHARDS']."
+        )
     problems += [f"--queue: {problem}" for problem in QueueSelector.of(queues).problems()]
     if problems:
         raise CommandError(" ".join(problems))

@@ -81,7 +81,7 @@ def command(monkeypatch):
         def run(self):
             return 7
 
-    def begin():
+    def begin(alias):
         raise CommandError("no reloader")
 
     monkeypatch.setattr(pgqueue_worker, "Reloader", Reloader)

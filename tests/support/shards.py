@@ -1,0 +1,19 @@
+"""A second database of the queue, for a test."""
+
+from collections.abc import Iterator
+
+import pytest
+from django.core.management import call_command
+
+
+@pytest.fixture
+def shard(transactional_db, settings) -> Iterator[str]:
+    """The alias of a shard; its tables are made for the test."""
+    before = settings.PGQUEUE
+    settings.PGQUEUE = before | {"SHARDS": {"other": {}}}
+    call_command("migrate", "pgqueue", "zero", database="other", fake=True, verbosity=0)
+    call_command("migrate", "pgqueue", database="other", verbosity=0)
+    yield "other"
+    call_command("migrate", "pgqueue", "zero", database="other", verbosity=0)
+    settings.PGQUEUE = before
+    call_command("migrate", "pgqueue", database="other", verbosity=0)
