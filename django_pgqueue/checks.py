@@ -19,7 +19,7 @@ from django.utils import translation
 from django.utils.module_loading import import_string
 
 from django_pgqueue import backport, registry
-from django_pgqueue.conf import DEFAULTS, OF_SHARDS, SETTINGS, Setting, conf, load_middleware
+from django_pgqueue.conf import DEFAULTS, LARGEST_NUMBER, OF_SHARDS, SETTINGS, Setting, conf, load_middleware
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidLimit, InvalidOption
 from django_pgqueue.flow.declared_queues import DeclaredQueue, undeclared
@@ -35,6 +35,7 @@ OF_FINDINGS = {  # by the names of docs/reference/doctor-command.md#findings
     "indexes-invalid": "pgqueue.W007",
     "checks-missing": "pgqueue.W007",
     "functions-missing": "pgqueue.W007",
+    "shard-number": "pgqueue.W013",
     "partitions-missing": "pgqueue.W008",
     "storage-options": "pgqueue.W009",
     "autovacuum-off": "pgqueue.W009",
@@ -292,6 +293,7 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
     yield from _wrong_middleware(values["MIDDLEWARE"])
     yield from _wrong_queues(values["QUEUES"])
     yield from _wrong_shards(values["SHARDS"])
+    yield from _shared_numbers(values)
     yield from _wrong_defaults(values["TASK_DEFAULTS"])
     try:
         if isinstance(values["JSON_ENCODER"], str):
@@ -367,7 +369,7 @@ def _wrong_queues(value: Any) -> Iterator[CheckMessage]:
 
 
 def _wrong_shards(value: Any) -> Iterator[CheckMessage]:
-    hint = "Use a dict of dicts by aliases in DATABASES, such as {'queue_2': {'listen': 'queue_2_direct'}}."
+    hint = "Use a dict of dicts by aliases in DATABASES, such as {'queue_2': {'number': 1}}."
     if not isinstance(value, Mapping):
         yield Error(f"PGQUEUE['SHARDS'] is {value!r}.", hint=hint, id="pgqueue.E002")
         return
@@ -377,9 +379,25 @@ def _wrong_shards(value: Any) -> Iterator[CheckMessage]:
             keys = f"Keys are: {', '.join(sorted(OF_SHARDS))}."
             yield Error(f"PGQUEUE['SHARDS'][{alias!r}] is {given!r}.", hint=f"{hint} {keys}", id="pgqueue.E002")
             continue
+        if not isinstance(given.get("number"), int) or not 0 <= given["number"] <= LARGEST_NUMBER:
+            text = f"Give it a number from 1 to {LARGEST_NUMBER} that no other database of the queue has, or has had."
+            yield Error(f"PGQUEUE['SHARDS'][{alias!r}] has no number.", hint=text, id="pgqueue.E002")
         for key in ("listen", "maintenance"):
             if given.get(key) is not None:
                 yield from _unusable_alias(given[key], f"PGQUEUE['SHARDS'][{alias!r}][{key!r}]")
+
+
+def _shared_numbers(values: dict[str, Any]) -> Iterator[CheckMessage]:
+    shards = values["SHARDS"] if isinstance(values["SHARDS"], Mapping) else {}
+    used: dict[Any, str] = {} if values["DATABASE"] in shards else {0: values["DATABASE"]}
+    for alias, given in shards.items():
+        number = given.get("number") if isinstance(given, Mapping) else None
+        if isinstance(number, int) and used.setdefault(number, alias) != alias:
+            yield Error(
+                f"{used[number]!r} and {alias!r} have the number {number} in PGQUEUE['SHARDS'].",
+                hint="The ids of their jobs would be the same. Give each another number; that of DATABASE is 0.",
+                id="pgqueue.E002",
+            )
 
 
 def _wrong_defaults(value: Any) -> Iterator[CheckMessage]:

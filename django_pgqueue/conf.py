@@ -16,7 +16,7 @@ from django.conf import settings as django_settings
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
-from django_pgqueue.exceptions import ConfigurationError
+from django_pgqueue.exceptions import ConfigurationError, JobDoesNotExist
 from django_pgqueue.retry_policy import Backoff, DiscardOn
 
 __all__ = ["PgQueueSettings", "QueueSettings", "ShardSettings", "TaskDefaults"]
@@ -158,11 +158,17 @@ NO_DEFAULTS: Final[Mapping[str, Any]] = {}
 
 
 class ShardSettings(TypedDict, total=False):
-    """Another database of the queue in ``PGQUEUE["SHARDS"]``, by its alias."""
+    """A database of the queue in ``PGQUEUE["SHARDS"]``, by its alias."""
 
+    number: int  # 1 to 31, for life: the ids of its jobs begin with it; that of DATABASE is 0 unless it is given
     listen: str | None  # as LISTEN_DATABASE
     maintenance: str | None  # as MAINTENANCE_DATABASE
 
+
+NUMBER_SHIFT: Final = 48
+"""Bits of a job's id below the number of its database. Ids of the numbers up to 31 are exact in JavaScript, too."""
+
+LARGEST_NUMBER: Final = 31
 
 OF_SHARDS: Final = ShardSettings.__optional_keys__
 
@@ -306,6 +312,37 @@ class Settings:
         """Alias for code that names none: that of the job that it runs for, else that of ``DATABASE``."""
         job = running.get()
         return self.database if job is None else job.database
+
+    def number_of(self, alias: str) -> int:
+        """Return the number of a database, with which the ids of its jobs begin.
+
+        Raises:
+            ConfigurationError: it is not among the shards, or has no number there.
+        """
+        number = self.shards.get(alias, {"number": 0} if alias == self.database else {}).get("number")
+        if not isinstance(number, int) or not 0 <= number <= LARGEST_NUMBER:
+            raise ConfigurationError(
+                f"PGQUEUE['SHARDS'][{alias!r}] has no number from 0 to {LARGEST_NUMBER}, with which the ids of its "
+                "jobs begin. Give it one that no other has had."
+            )
+        return number
+
+    def database_of(self, job_id: int, default: str | None = None) -> str:
+        """Return the alias of the database that a job is on, by its id; ``default`` where there are no shards.
+
+        Raises:
+            JobDoesNotExist: it begins with the number of no database.
+        """
+        if not self.shards:
+            return default or self.database_here
+        number = max(job_id, 0) >> NUMBER_SHIFT
+        for alias in self.databases:
+            if self.number_of(alias) == number:
+                return alias
+        raise JobDoesNotExist(
+            f"There is no job {job_id}: it would be on the database with the number {number}, which none in "
+            "PGQUEUE['SHARDS'] has."
+        )
 
     def listen_alias(self, alias: str) -> str:
         """Return the alias by which to LISTEN on the queue of ``alias``."""

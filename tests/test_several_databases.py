@@ -1,21 +1,28 @@
 """Several databases that hold a queue: migrations, workers of each, and where a job acts that names none."""
 
 import datetime as dt
+import io
+import json
 
 import pytest
 from django.core.checks import run_checks
 from django.core.management import CommandError, call_command
+from django.db import connections
 from django.db.models.functions import Now
 from django.test import override_settings
 
 import tests.app.tasks as app
-from django_pgqueue import periodic
+from django_pgqueue import enqueue_many, jobs, periodic
+from django_pgqueue.cli.arguments import check_number
 from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import ConfigurationError, JobDoesNotExist
+from django_pgqueue.framework import task_backends
 from django_pgqueue.models import Job, Schedule, SucceededJob
 from django_pgqueue.routers import PgQueueRouter
 from django_pgqueue.signals import attempt_ended
 from django_pgqueue.states import JobStatus
 from django_pgqueue.testing import run_jobs
+from tests.app import contract
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
@@ -93,10 +100,97 @@ def found(databases: list[str]) -> list[tuple[str, str]]:
 
 
 def test_other_ways_to_a_database_are_its_own():
-    shards = {"other": {"listen": "direct", "maintenance": "owner"}, "third": {}}
+    shards = {"other": {"number": 1, "listen": "direct", "maintenance": "owner"}, "third": {"number": 2}}
     with override_settings(PGQUEUE={"LISTEN_DATABASE": "l", "MAINTENANCE_DATABASE": "m", "SHARDS": shards}):
         assert [(conf.listen_alias(alias), conf.maintenance_alias(alias)) for alias in conf.databases] == [
             ("l", "m"),
             ("direct", "owner"),
             ("third", "third"),
         ]
+
+
+# Ids
+
+
+FIRST = 2**48 + 1
+
+
+def test_ids_name_their_database(shard):
+    here, there = app.noop.enqueue(), app.noop.using(database=shard).enqueue()
+    others = enqueue_many([app.noop.using(database=shard).bind()] * 2)
+    assert [there.id, *(one.id for one in others)] == [FIRST, FIRST + 1, FIRST + 2]
+    assert here.id < 2**47
+    assert [jobs.get(one.id).database for one in (here, there)] == ["default", shard]
+    assert jobs.get(str(there.id)).status() is JobStatus.QUEUED
+    assert jobs.get(there.id, database="default").database == "default"  # as it is said
+
+
+def test_actions_find_the_database_of_their_jobs(shard):
+    here, there = app.noop.enqueue(), app.noop.using(database=shard).enqueue()
+    assert jobs.kill([there.id]).dead == [there.id]
+    assert jobs.retry([there]).ids == [there.id]
+    assert jobs.move([str(there.id)], queue="mail") == [there.id]
+    assert there.state().queue == "mail"
+    with pytest.raises(ValueError, match=rf"^{here.id} is a job on 'default', and {there.id} on 'other': name"):
+        jobs.kill([here.id, there.id])
+    assert jobs.kill([]).dead == []
+
+
+def test_id_with_the_number_of_no_database_is_told(shard):
+    unknown = 7 * 2**48 + 12
+    for ask in (lambda: jobs.get(unknown), lambda: jobs.kill([unknown])):
+        with pytest.raises(JobDoesNotExist, match=rf"no job {unknown}: it would be on the database with the number 7"):
+            ask()
+    with pytest.raises(CommandError, match="it would be on the database with the number 7"):
+        call_command("pgqueue_jobs", "show", str(unknown))
+    for strange in (0, -1):
+        with pytest.raises(JobDoesNotExist, match=f"There is no job {strange}:"):
+            jobs.get(strange).state()
+
+
+def test_commands_find_the_database_of_a_job(shard):
+    there, here = app.noop.using(database=shard).enqueue(), app.noop.enqueue()
+    printed = io.StringIO()
+    call_command("pgqueue_jobs", "show", str(there.id), "--json", stdout=printed)
+    assert json.loads(printed.getvalue())["id"] == there.id
+    call_command("pgqueue_jobs", "kill", str(there.id), "--yes", verbosity=0, stdout=printed, stderr=printed)
+    assert there.status() is JobStatus.DEAD
+    with pytest.raises(CommandError, match="The jobs are on 'other' and 'default': name those of each by themselves"):
+        call_command("pgqueue_jobs", "retry", str(there.id), str(here.id))
+
+
+def test_result_of_the_framework_is_found_by_its_id(shard):
+    there = contract.add.using(backend="default").native.using(database=shard).enqueue(1, 2)
+    assert task_backends["default"].get_result(str(there.id)).job == there
+
+
+def test_alias_that_leads_to_another_database_is_refused(shard, settings):
+    settings.PGQUEUE = settings.PGQUEUE | {"SHARDS": {"other": {"number": 2}}}
+    said = "New ids of jobs on other begin with the number 1, and its number in SHARDS is 2. Correct PGQUEUE"
+    with pytest.raises(CommandError, match=said) as caught:
+        call_command("pgqueue_worker", database=shard, skip_checks=True)
+    [(number, text)] = found([shard])
+    assert number == "pgqueue.W013"
+    assert said.startswith(text.removeprefix("On 'other': "))
+    with connections[shard].cursor() as cursor:
+        cursor.execute(str(caught.value).split("no job has an id from there yet: ")[1].removesuffix(";"))
+    assert found([shard]) == []
+    assert app.noop.using(database=shard).enqueue().id == 2 * 2**48 + 1
+
+
+def test_first_database_may_have_another_number(settings):
+    settings.PGQUEUE = settings.PGQUEUE | {"SHARDS": {"default": {"number": 3}, "other": {"number": 0}}}
+    assert conf.databases == ("default", "other")
+    assert [conf.database_of(job_id) for job_id in (3 * 2**48 + 1, 1)] == ["default", "other"]
+
+
+def test_shard_without_a_number_makes_no_tables(settings):
+    settings.PGQUEUE = settings.PGQUEUE | {"SHARDS": {"other": {}}}
+    with pytest.raises(ConfigurationError, match=r"PGQUEUE\['SHARDS'\]\['other'\] has no number from 0 to 31, with wh"):
+        jobs.get(FIRST)
+
+
+def test_one_database_looks_at_no_number(django_assert_num_queries):
+    assert jobs.get(FIRST).database == "default"
+    with django_assert_num_queries(0):
+        check_number("default")

@@ -209,7 +209,7 @@ class PgQueueBackend(BaseTaskBackend):
         if not ID.fullmatch(str(result_id)):
             raise of_both(TaskResultDoesNotExist(result_id))
         try:
-            state = find(self._connection, int(result_id))
+            state = find(CallerConnection(self._database_of(int(result_id))), int(result_id))
         except JobDoesNotExist as error:
             raise of_both(TaskResultDoesNotExist(result_id)) from error
         if not state.backend and self._declared(state.task) is None:
@@ -226,6 +226,9 @@ class PgQueueBackend(BaseTaskBackend):
     def _declared(self, name: str) -> AnyTask | None:
         native = self.find_task(name)
         return native.adapter.task if native and isinstance(native.adapter, FrameworkTaskAdapter) else None
+
+    def _database_of(self, job_id: int) -> str:
+        return conf.database_of(job_id, self.options.get("database"))
 
     @property
     def _connection(self) -> CallerConnection:

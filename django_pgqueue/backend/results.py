@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from django_pgqueue import jobs
+from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import JobDied, JobExpired, JobKilled, JobLost, JobSuperseded, TaskDoesNotExist
 from django_pgqueue.framework import AnyTask, AnyTaskResult, Task, TaskError, TaskResultStatus
 from django_pgqueue.jobs.handle import JobHandle
@@ -42,7 +43,8 @@ class PgQueueTaskResult(AnyTaskResult):
     @property
     def job(self) -> JobHandle[Any]:
         """The job's handle, for what the framework has no word for: ``state()`` has its progress and metadata."""
-        return jobs.get(int(self.id), database=self.task.get_backend().options.get("database"))
+        given = self.task.get_backend().options.get("database")
+        return jobs.get(self.id, database=conf.database_of(int(self.id), given))
 
     def result(self, timeout: float | dt.timedelta | None = None) -> Any:
         """Return what the task returned and refresh this; with a timeout, wait for its end: see ``JobHandle.result``.

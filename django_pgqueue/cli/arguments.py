@@ -15,6 +15,7 @@ from django.core.management.base import CommandError
 from django.db import Error, OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.dateparse import parse_datetime
+from django.utils.translation import override
 
 from django_pgqueue import registry
 from django_pgqueue.cli.actions import for_succeeded
@@ -22,6 +23,8 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import how_to_migrate, own_wrapper, postgresql
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.doctor.catalogue import is_recorded
+from django_pgqueue.doctor.finding import View
+from django_pgqueue.doctor.schema import numbers
 from django_pgqueue.exceptions import ConfigurationError, PgQueueError
 from django_pgqueue.flow.queue_limits import SHAPE, UNITS
 from django_pgqueue.insights.formatting import plain
@@ -329,6 +332,18 @@ def add_action(parser: argparse.ArgumentParser, action: Action) -> None:
     add_json(parser, "print as JSON how many were changed, and why others were left alone")
 
 
+def database_of(options: Mapping[str, Any]) -> str:
+    """Return the alias of the database of the jobs that are named by their ids, else that of ``DATABASE``."""
+    ids = options.get("ids") or [one for one in [options.get("id")] if one is not None]
+    try:
+        found = list(dict.fromkeys(conf.database_of(int(one)) for one in ids))
+    except PgQueueError as error:
+        raise CommandError(str(error)) from error
+    if len(found) > 1:
+        raise CommandError(f"The jobs are on {' and '.join(map(repr, found))}: name those of each by themselves.")
+    return found[0] if found else conf.database
+
+
 def job_id_from(options: Mapping[str, Any]) -> int:
     """Return the id of the one job that is chosen; raise CommandError if no job holds the unique key."""
     if (options["id"] is None) == (options["unique_key"] is None):
@@ -409,6 +424,13 @@ def check_seen(queues: Iterable[QueueLine]) -> None:
     unseen = [line.name for line in queues if not line.is_known]
     if unseen:
         raise CommandError(f"No job has been seen on {', '.join(map(plain, map(repr, unseen)))}.")
+
+
+def check_number(alias: str) -> None:
+    """Raise CommandError where ids of the database do not begin with its number: its alias may lead to another one."""
+    with override("en"):
+        for finding in numbers(View(alias, [])):
+            raise CommandError(f"{finding.what} {finding.remedy}")
 
 
 def check_database(alias: str | None = None) -> None:

@@ -454,8 +454,40 @@ def job_ids_of(given: JobIds, alias: str) -> list[int]:
     return ids_of(given)
 
 
+def caller_of_jobs(given: JobIds, where: Where) -> tuple[Database, list[int]]:
+    """Return the connection that an action on jobs is to use, and their ids; None: that of their database.
+
+    Raises:
+        TypeError: as ``ids_of``.
+        ValueError: they are on several databases, or one is the handle of a job on another than is said.
+        JobDoesNotExist: an id begins with the number of no database.
+    """
+    if where is None and isinstance(given, Iterable) and not isinstance(given, str | bytes):
+        given = list(given)
+        where = _alias_of(given)
+    caller = caller_of(where)
+    return caller, job_ids_of(given, caller.alias)
+
+
+def _alias_of(jobs: Sequence[Any]) -> str | None:
+    ids = ids_of([one.id if _is_handle(one) else one for one in jobs])
+    found: dict[str, Any] = {}
+    for one, job_id in zip(jobs, ids, strict=True):
+        found.setdefault(one.database if _is_handle(one) else conf.database_of(job_id), one)
+    if len(found) > 1:
+        (first, one), (second, other), *_ = found.items()
+        raise ValueError(
+            f"{one!r} is a job on {first!r}, and {other!r} on {second!r}: name those of each by themselves."
+        )
+    return next(iter(found), None)
+
+
+def _is_handle(one: Any) -> bool:
+    return not isinstance(one, Integral) and hasattr(one, "id") and hasattr(one, "database")
+
+
 def _id_of(one: Any, alias: str) -> Any:
-    if isinstance(one, Integral) or not (hasattr(one, "id") and hasattr(one, "database")):
+    if not _is_handle(one):
         return one
     if one.database != alias:
         raise ValueError(f"{one!r} is a job on {one.database!r}, not on {alias!r}: say database={one.database!r}.")

@@ -12,7 +12,7 @@ from pathlib import Path
 from django.db import OperationalError, connections, transaction
 from psycopg.errors import QueryCanceled, SerializationFailure
 
-from django_pgqueue.conf import conf
+from django_pgqueue.conf import NUMBER_SHIFT, conf
 
 PACKAGE = Path(__file__).parent.parent
 
@@ -46,6 +46,21 @@ def sized(name: str, size: int) -> str:
 def ladder_size(wanted: int) -> int:
     """Return the largest size of the ladder that is not above ``wanted`` (1 or more)."""
     return max(size for size in LADDER if size <= wanted)
+
+
+# Ids
+
+MOST_OF_NUMBER = 1 << (NUMBER_SHIFT - 1)
+"""Ids that one database gives out. Those above, up to the first of the next number, are for jobs that come to it."""
+
+
+def numbering(table: str, number: int) -> str:
+    """Return the statement that lets new ids of a table begin with the number of its database."""
+    first = (number << NUMBER_SHIFT) + 1
+    last = first - 2 + MOST_OF_NUMBER
+    return (
+        f"ALTER TABLE {table} ALTER COLUMN id SET MINVALUE {first} SET MAXVALUE {last} SET START WITH {first} RESTART"
+    )
 
 
 # Reading

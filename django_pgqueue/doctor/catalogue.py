@@ -89,6 +89,12 @@ def is_recorded(alias: str) -> bool:
     return any(app == APP for app, _name in _applied(alias))
 
 
+def id_number(alias: str) -> int | None:
+    """Return the number with which new ids of jobs begin; None where the table is not there."""
+    rows = CallerConnection(alias).rows(statement("id_number"), {})
+    return rows[0][0] if rows else None
+
+
 def _applied(alias: str) -> Iterable[tuple[str, str]]:
     return MigrationRecorder(connections[alias]).applied_migrations()
 

@@ -21,6 +21,7 @@ SCHEMA_LOOKS: tuple[Look, ...] = (
     schema.indexes,
     schema.checks,
     schema.functions,
+    schema.numbers,
     tables.partitions,
     tables.settings,
 )

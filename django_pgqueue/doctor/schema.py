@@ -9,8 +9,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from psycopg import sql
 
+from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import how_to_migrate
-from django_pgqueue.doctor.catalogue import FUNCTIONS, Part
+from django_pgqueue.db.queries import numbering
+from django_pgqueue.doctor.catalogue import FUNCTIONS, Part, id_number
 from django_pgqueue.doctor.finding import Finding, Level, View, named
 from django_pgqueue.models import Job
 
@@ -55,6 +57,26 @@ def _remedy(view: View) -> str:
     return _(
         "They were removed, or a migration was faked. Restore them; manage.py sqlmigrate pgqueue "
         "shows how each migration makes them."
+    )
+
+
+def numbers(view: View) -> Iterator[Finding]:
+    """Look whether ids begin with the number of the database, by which jobs are found where there are shards."""
+    if not conf.shards or view.alias not in conf.databases or (found := id_number(view.alias)) is None:
+        return
+    if found == (wanted := conf.number_of(view.alias)):
+        return
+    yield Finding(
+        name="shard-number",
+        level=Level.ERROR,
+        what=_("New ids of jobs on %(alias)s begin with the number %(found)d, and its number in SHARDS is %(wanted)d.")
+        % {"alias": view.alias, "found": found, "wanted": wanted},
+        remedy=_(
+            "Correct PGQUEUE['SHARDS'], or the alias, if it leads to another database than it should. Only if no job "
+            "has an id from there yet: %(statement)s;"
+        )
+        % {"statement": numbering(Job._meta.db_table, wanted)},  # noqa: SLF001
+        facts={"found": found, "wanted": wanted},
     )
 
 

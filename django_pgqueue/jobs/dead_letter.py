@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from django_pgqueue.db.connections import Database, JobIds, Parameters, Where, caller_of, fence, job_ids_of
+from django_pgqueue.db.connections import Database, JobIds, Parameters, Where, caller_of_jobs, fence
 from django_pgqueue.db.notify import notify_due, notify_waiters
 from django_pgqueue.db.queries import statement
 from django_pgqueue.signals import JobEvent, announce, death_event, job_died, job_retried
@@ -86,8 +86,7 @@ def retry(ids: JobIds, *, by: By = "", database: Where = None) -> RetryResult:
         The ids retried, and those that stay dead for their unique key. In neither part are those that are not dead any
         more, or that another transaction has locked.
     """
-    caller, by = caller_of(database), name_of(by)
-    ids = job_ids_of(ids, caller.alias)
+    (caller, ids), by = caller_of_jobs(ids, database), name_of(by)
     rows = caller.rows(statement("retry_dead"), {"ids": ids, "by": by})
     notify_due(caller, [(queue, key) for _, queue, key in rows])
     retried = [job_id for job_id, _, _ in rows]

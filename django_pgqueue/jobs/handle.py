@@ -218,11 +218,12 @@ def get(
     Args:
         job_id: a whole number, or the text of one, such as the id of a ``TaskResult``.
         unique_key: in place of the id; as ``using(unique_key=…)`` has given it.
-        database: the alias it was put on. None: that of the running job, else ``PGQUEUE["DATABASE"]``.
+        database: the alias it was put on. None: the one that its id names; without shards, and for a key, that of
+            the running job, else ``PGQUEUE["DATABASE"]``.
 
     Raises:
         InvalidOption: the id is no whole number, or both id and key are given.
-        JobDoesNotExist: no job holds the key.
+        JobDoesNotExist: no job holds the key, or the id begins with the number of no database.
     """
     if unique_key is not None:
         if job_id is not None:
@@ -234,7 +235,7 @@ def get(
         number = int(job_id)  # type: ignore[arg-type]  # anything may be given
     except (TypeError, ValueError, OverflowError):
         raise InvalidOption(f"The id of a job is a whole number, not {job_id!r}.") from None
-    return JobHandle(number, "", "", database or conf.database_here, created=False)
+    return JobHandle(number, "", "", database or conf.database_of(number), created=False)
 
 
 async def aget(

@@ -3,7 +3,7 @@
 import logging
 from typing import NamedTuple
 
-from django_pgqueue.db.connections import JobIds, Where, as_one, caller_of, job_ids_of
+from django_pgqueue.db.connections import JobIds, Where, as_one, caller_of_jobs
 from django_pgqueue.db.notify import notify_due, notify_keys, notify_kill, notify_queues
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
@@ -40,8 +40,7 @@ def kill(ids: JobIds, *, by: By = "", database: Where = None) -> Killed:
     Returns:
         The ids by result. In neither list are those that are gone, or that another transaction has locked.
     """
-    caller, by = caller_of(database), name_of(by)
-    ids = job_ids_of(ids, caller.alias)
+    (caller, ids), by = caller_of_jobs(ids, database), name_of(by)
     entry = {"kind": EntryKind.KILLED, "error": f"killed by {by or UNNAMED}"}
     letters = [DeadLetter(job_id, 0, DeathReason.KILLED, entry) for job_id in ids]
     with as_one(caller):
@@ -69,8 +68,8 @@ def run_now(ids: JobIds, *, by: By = "", database: Where = None) -> list[int]:
         The ids that are queued now, or wait to be admitted by their concurrency key. Missing are those that were not
         scheduled, or that another transaction has locked.
     """
-    caller, by = caller_of(database), name_of(by)
-    rows = caller.rows(statement("run_now"), {"ids": job_ids_of(ids, caller.alias), "by": by})
+    (caller, ids), by = caller_of_jobs(ids, database), name_of(by)
+    rows = caller.rows(statement("run_now"), {"ids": ids, "by": by})
     notify_due(caller, [(queue, key) for _, queue, key in rows])
     return _logged("Made due at once", by, [job_id for job_id, *_ in rows])
 
@@ -117,8 +116,8 @@ def set_priority(ids: JobIds, *, priority: int, by: By = "", database: Where = N
 def _reassign(
     what: str, ids: JobIds, by: By, database: Where, *, queue: str | None = None, priority: int | None = None
 ) -> list[int]:
-    caller, by = caller_of(database), name_of(by)
-    parameters = {"ids": job_ids_of(ids, caller.alias), "queue": queue, "priority": priority, "by": by}
+    (caller, ids), by = caller_of_jobs(ids, database), name_of(by)
+    parameters = {"ids": ids, "queue": queue, "priority": priority, "by": by}
     rows = caller.rows(statement("reassign"), parameters)
     notify_queues(caller, {name for _, name, is_ready in rows if is_ready})
     return _logged(what, by, [job_id for job_id, *_ in rows])
@@ -135,8 +134,8 @@ def purge(ids: JobIds, *, by: By = "", succeeded: bool = False, database: Where 
         The ids removed. Missing are those that are not there, or that another transaction has locked.
     """
     name = "purge_succeeded" if succeeded else "purge_dead"
-    caller, by = caller_of(database), name_of(by)
-    purged = [job_id for (job_id,) in caller.rows(statement(name), {"ids": job_ids_of(ids, caller.alias)})]
+    (caller, ids), by = caller_of_jobs(ids, database), name_of(by)
+    purged = [job_id for (job_id,) in caller.rows(statement(name), {"ids": ids})]
     _logged("Purged", by, purged)
     if purged:
         announce(job_purged, ids=purged, by=by, succeeded=succeeded, database=caller.alias)

@@ -6,7 +6,7 @@ from django.db import migrations, models
 from django.db.models.functions import Now
 from django.db.models.lookups import Exact, LessThanOrEqual
 
-from django_pgqueue.migrations._base import QueueMigration, RunFile
+from django_pgqueue.migrations._base import NumberIds, QueueMigration, RunFile
 from django_pgqueue.models import NO_COUNTS, ErrorGroup, Negative, NumberArray
 
 STATUSES = ["scheduled", "queued", "limited", "running", "reserved"]
@@ -757,6 +757,7 @@ class Migration(QueueMigration):
                 ],
             },
         ),
+        NumberIds("Job"),
         RunFile("set_storage_options"),
         RunFile("pgqueue_enqueue", reverse_sql="DROP FUNCTION pgqueue_enqueue"),
         RunFile("pgqueue_turns", reverse_sql="DROP FUNCTION pgqueue_turns"),

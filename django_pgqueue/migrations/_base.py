@@ -2,10 +2,11 @@ from typing import Any
 
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations import Migration, RunSQL
+from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
 from django_pgqueue.conf import conf
-from django_pgqueue.db.queries import statement
+from django_pgqueue.db.queries import numbering, statement
 
 
 class QueueMigration(Migration):
@@ -38,6 +39,39 @@ class QueueMigration(Migration):
 def _is_here(schema_editor: BaseDatabaseSchemaEditor) -> bool:
     connection = schema_editor.connection
     return connection.vendor == "postgresql" and connection.alias in conf.databases
+
+
+class NumberIds(Operation):
+    """Let the ids of a model's rows begin with the number of their database; of the number 0 they are as they were."""
+
+    reduces_to_sql = True
+    reversible = True
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+
+    def state_forwards(self, app_label: str, state: ProjectState) -> None:
+        pass
+
+    def database_forwards(
+        self,
+        app_label: str,
+        schema_editor: BaseDatabaseSchemaEditor,
+        from_state: ProjectState,  # noqa: ARG002 - the base class's signature
+        to_state: ProjectState,
+    ) -> None:
+        number = conf.number_of(schema_editor.connection.alias)
+        if number:
+            table = to_state.apps.get_model(app_label, self.model)._meta.db_table  # noqa: SLF001
+            schema_editor.execute(numbering(table, number))
+
+    def database_backwards(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
+    ) -> None:
+        pass
+
+    def describe(self) -> str:
+        return f"Let the ids of {self.model} begin with the number of the database"
 
 
 class RunFile(RunSQL):

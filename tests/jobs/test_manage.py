@@ -47,7 +47,9 @@ def test_actions_on_jobs_take_handles_too(queue):
     assert kill([first]).dead == retry([first]).ids == [first.id]
     assert kill([first]).dead == purge([first]) == [first.id]
     with pytest.raises(ValueError, match="is a job on 'other', not on 'default': say database='other'"):
-        kill([jobs.get(second.id, database="other")])
+        kill([jobs.get(second.id, database="other")], database="default")
+    with pytest.raises(ValueError, match=r"is a job on 'default', and JobHandle.* on 'other': name those of each by"):
+        kill([second, jobs.get(second.id, database="other")])
     with pytest.raises(TypeError, match=r"ids\[0\] is JobHandle.*, and no id: write its id"):
         workers.stop([second])
 

@@ -10,7 +10,7 @@ from django.core.management import call_command
 def shard(transactional_db, settings) -> Iterator[str]:
     """The alias of a shard; its tables are made for the test."""
     before = settings.PGQUEUE
-    settings.PGQUEUE = before | {"SHARDS": {"other": {}}}
+    settings.PGQUEUE = before | {"SHARDS": {"other": {"number": 1}}}
     call_command("migrate", "pgqueue", "zero", database="other", fake=True, verbosity=0)
     call_command("migrate", "pgqueue", database="other", verbosity=0)
     yield "other"

@@ -13,7 +13,6 @@ from django_pgqueue.cli import arguments
 from django_pgqueue.cli.actions import ProgressLine, SelectedJobs, filter_from, typed
 from django_pgqueue.cli.arguments import check_database
 from django_pgqueue.cli.trial import trial_of
-from django_pgqueue.conf import conf
 from django_pgqueue.insights.explain import explanation_of, find, text_of
 from django_pgqueue.insights.formatting import Row, confirms, plain, rows_of, table, user
 from django_pgqueue.jobs.actions import ACTIONS, LIVE
@@ -52,7 +51,7 @@ class Command(BaseCommand):
             arguments.add_everywhere(sub, self._act, action)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        options["database"] = options["database"] or conf.database
+        options["database"] = options["database"] or arguments.database_of(options)
         try:
             check_database(options["database"])
             options["call"](options)

@@ -23,6 +23,7 @@ from django_pgqueue.cli.arguments import (
     add_queue,
     await_database,
     check_database,
+    check_number,
     out_of_bounds,
     queue_names,
     seconds,
@@ -135,6 +136,7 @@ class Command(BaseCommand):
             self.reload(plan)
         check_may_have_children()
         check_database(plan.alias)
+        check_number(plan.alias)
         configure_logging(plan.verbosity)
         if not registry.known():
             text = "No tasks are registered. Define some in the tasks.py of an installed app."
