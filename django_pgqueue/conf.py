@@ -134,6 +134,7 @@ class QueueSettings(TypedDict, total=False):
     rate: int | str | None
     burst: int | None
     start_within: float | dt.timedelta | None  # seconds above 0 within which its jobs are to start
+    max_backlog: int | None  # queued jobs from which on enqueue() raises QueueFull; 1 to 1,000,000
 
 
 class TaskDefaults(TypedDict, total=False):

@@ -9,6 +9,7 @@
     ├── InvalidArguments       (TypeError, ValueError) arguments that do not fit, or are not JSON
     ├── InvalidSchedule        (ValueError)            a wrong cron entry, interval, time zone or other value
     ├── InvalidLimit           (ValueError)            a pause or a limit that cannot work
+    ├── QueueFull              (queue.Full)            the queue has no room for more jobs
     ├── InvalidBulkAction      (ValueError)            an action that can never be done to many jobs
     ├── InvalidFilter          (ValueError)            a filter on a field that these jobs do not have
     ├── NoResult                                       base: there is no result of the job
@@ -39,6 +40,7 @@
 """
 
 import datetime as dt
+import queue as standard_queue
 from collections.abc import Mapping
 from typing import Any
 
@@ -74,6 +76,7 @@ __all__ = [
     "NoResult",
     "NoTransaction",
     "PgQueueError",
+    "QueueFull",
     "Redacted",
     "ResultNotKept",
     "ResultRefused",
@@ -112,6 +115,24 @@ class InvalidSchedule(PgQueueError, ValueError):
 
 class InvalidLimit(PgQueueError, ValueError):
     """A pause or a limit of a queue is out of range or of the wrong type. Nothing was changed."""
+
+
+class QueueFull(PgQueueError, standard_queue.Full):
+    """The queue has as many queued jobs as its ``max_backlog`` allows.
+
+    Nothing was enqueued, of several jobs none; the caller's transaction can go on.
+
+    Attributes:
+        queue: its name.
+        max_backlog: its bound, of ``PGQUEUE["QUEUES"]``.
+        queued: how many jobs are queued; counting stops at the bound.
+    """
+
+    def __init__(self, message: str, queue: str = "", max_backlog: int = 0, queued: int = 0) -> None:
+        super().__init__(message)
+        self.queue = queue
+        self.max_backlog = max_backlog
+        self.queued = queued
 
 
 class InvalidBulkAction(PgQueueError, ValueError):

@@ -389,6 +389,7 @@ def enqueue(task: AnyTask, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
     Raises:
         TaskDoesNotExist: no task has this name.
         InvalidArguments: the arguments do not fit the signature or are not JSON. Nothing was inserted.
+        QueueFull: ``PGQUEUE["QUEUES"]`` gives the queue a ``max_backlog``, and as many jobs are queued.
         ConfigurationError: the queue's database is missing or not PostgreSQL.
         django.db.Error: as any other statement of the caller's transaction.
     """

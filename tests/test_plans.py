@@ -7,10 +7,11 @@ import pytest
 from django.core.management import call_command
 
 import tests.app.tasks as app
+from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import sized, statement
 from django_pgqueue.jobs.claim import claim
 from tests.support.many import enqueued_ids
-from tests.support.plans import explain, fill
+from tests.support.plans import explain, fill, nodes_of
 from tests.support.storage import without_autovacuum
 from tests.support.waiting import eventually
 
@@ -100,6 +101,7 @@ def test_statements_on_a_full_table_read_what_they_are_about(queue, analyze, sql
     looking_at_the_served_queues_reads_one_entry_each(queue)
     looking_for_the_oldest_job_reads_one_entry_for_each_priority_of_a_queue(queue)
     reaping_touches_only_its_own_rows(queue)
+    counting_queued_jobs_reads_no_others()
 
 
 def claim_is_an_ordered_scan_of_the_claim_index_that_stops_at_its_limit(queue) -> None:
@@ -121,6 +123,17 @@ def looking_at_awaited_jobs_reads_those_only(queue, ids) -> None:
         for scan in scans_of_jobs(nodes):
             assert scan["Node Type"] in ("Index Scan", "Tid Scan"), json.dumps(scan, indent=1)
             assert scan["Actual Rows"] * scan["Actual Loops"] <= 500
+
+
+def counting_queued_jobs_reads_no_others() -> None:
+    """Callers count with the planner settings of their own sessions, which are the server's."""
+    for name, most in (("default", 30_500), ("mail", 2)):
+        text = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement('count_queued')}"
+        [(plan,)] = CallerConnection().rows(text, {"queue": name, "limit": 1000})
+        nodes = nodes_of(plan)
+        assert "pgqueue_jobs_claim" in [node.get("Index Name") for node in nodes], json.dumps(plan, indent=1)
+        for scan in scans_of_jobs(nodes):
+            assert rows_read(scan) <= most
 
 
 def promote_reads_only_due_rows(queue) -> None:

@@ -61,7 +61,8 @@ class Cell(NamedTuple):
 def cells_of(line: QueueLine, pace: QueuePace, links: Links) -> dict[str, Cell]:
     """Return the figures of a queue that the list of queues shows, and the overview."""
     return {
-        **{status: jobs_cell(getattr(line, status), links, status, line.name) for status in NUMBERS[:-1]},
+        **{status: jobs_cell(getattr(line, status), links, status, line.name) for status in NUMBERS[1:-1]},
+        "queued": _queued(line, links),
         "dead": Cell(str(line.dead), links.to_list("deadjob", queue=line.name) if line.dead.value else ""),
         "oldest": _oldest(line),
         "empty_in": _empty_in(line, pace),
@@ -69,6 +70,11 @@ def cells_of(line: QueueLine, pace: QueuePace, links: Links) -> dict[str, Cell]:
         "run": _share(pace.hour.run_seconds(LATE)),
         "workers": Cell(str(line.workers), links.to_list("worker"), "bad" if line.is_unserved else ""),
     }
+
+
+def _queued(line: QueueLine, links: Links) -> Cell:
+    cell = jobs_cell(line.queued, links, "queued", line.name)
+    return cell._replace(text=line.queued_of_most, kind="bad" if line.is_full else "")
 
 
 def _oldest(line: QueueLine) -> Cell:

@@ -11,6 +11,7 @@ from django_pgqueue import registry
 from django_pgqueue.db.queries import statement
 from django_pgqueue.doctor.finding import Finding, Level, View, named
 from django_pgqueue.doctor.schedules import MOST_LOOKED_AT
+from django_pgqueue.flow.backlog import count_queued
 from django_pgqueue.insights import throughput
 from django_pgqueue.insights.formatting import duration, grouped
 from django_pgqueue.insights.overview import patience_seconds
@@ -41,6 +42,21 @@ def old_jobs(view: View) -> Iterator[Finding]:
             "A limit of the queue, or jobs of higher priority, may also let them wait."
         ),
         facts={"queues": old, "seconds": ages[old[0]]},
+    )
+
+
+def full_queues(view: View) -> Iterator[Finding]:
+    bounds = {line.name: line.max_backlog for line in view.queues if line.max_backlog and line.queued.value}
+    full = {name: most for name, most in bounds.items() if count_queued(view.database, name, limit=most) >= most}
+    if not full:
+        return
+    yield Finding(
+        name="queue-full",
+        level=Level.WARNING,
+        what=_("These queues have as many queued jobs as max_backlog allows, and refuse more: %(queues)s.")
+        % {"queues": named([f"{name} ({grouped(most)})" for name, most in full.items()])},
+        remedy=_("Add workers or slots to those that serve the queue, or raise max_backlog in PGQUEUE['QUEUES']."),
+        facts={"queues": full},
     )
 
 

@@ -18,9 +18,9 @@ from django_pgqueue.db.errors import is_locked
 from django_pgqueue.db.notify import notify_limits
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidLimit, InvalidOption
-from django_pgqueue.flow.queue_limits import Limits, checked_name, write_limits
+from django_pgqueue.flow.queue_limits import MOST, Limits, checked_name, write_limits
 from django_pgqueue.states import LONGEST_QUEUE
-from django_pgqueue.validation import UNNAMED, By, check_name, check_seconds, seconds_of
+from django_pgqueue.validation import UNNAMED, By, check_name, check_seconds, check_whole, seconds_of
 
 logger = logging.getLogger("django_pgqueue")
 
@@ -28,12 +28,13 @@ LOCK_MILLISECONDS = 20  # for a row that an open transaction has just changed
 
 DEFAULT = "default"  # the queue of jobs whose task does not say; no slip, so it need not be declared
 
-OPTIONS = ("max_running", "rate", "burst", "start_within")
+OPTIONS = ("max_running", "rate", "burst", "start_within", "max_backlog")
 
 
 class DeclaredQueue(NamedTuple):
     limits: Limits
     start_within: float | None = None  # seconds
+    max_backlog: int | None = None  # queued jobs
 
     @classmethod
     def of(cls, name: Any, options: Any) -> "DeclaredQueue":
@@ -42,15 +43,17 @@ class DeclaredQueue(NamedTuple):
             raise InvalidLimit(f"A queue is declared by a dict of {_listed(OPTIONS)}, not {options!r}.")
         if strange := [key for key in options if key not in OPTIONS]:
             raise InvalidLimit(f"A queue has no {strange[0]!r}. It may have {_listed(OPTIONS)}.")
-        seconds = options.get("start_within")
+        seconds, backlog = options.get("start_within"), options.get("max_backlog")
         try:
             check_name("The name of a queue", name, LONGEST_QUEUE)
             if seconds is not None:
                 check_seconds("start_within", seconds)
+            if backlog is not None:
+                check_whole("max_backlog", backlog, 1, MOST)
         except InvalidOption as error:
             raise InvalidLimit(str(error)) from error
         limits = Limits.checked(options.get("max_running"), options.get("rate"), options.get("burst"))
-        return cls(limits, None if seconds is None else float(seconds_of(seconds)))
+        return cls(limits, None if seconds is None else float(seconds_of(seconds)), backlog)
 
 
 def declared_queues() -> dict[str, DeclaredQueue]:

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
+from django_pgqueue.flow.backlog import max_backlog
 from django_pgqueue.flow.declared_queues import DeclaredQueue, start_within
 from django_pgqueue.insights import formatting, throughput
 from django_pgqueue.insights.formatting import columns, grouped, when
@@ -125,6 +126,21 @@ class QueueLine:
     def is_limited(self) -> bool:
         """Whether the queue has a limit, so that its jobs may have to wait though slots are free."""
         return self.row.max_running is not None or self.row.rate_limit is not None
+
+    @property
+    def max_backlog(self) -> int | None:
+        """How many jobs may be queued before ``enqueue()`` is refused; None: any number."""
+        return max_backlog(self.name)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many jobs as may be are queued, as far as they were counted."""
+        return self.max_backlog is not None and self.queued.value >= self.max_backlog
+
+    @property
+    def queued_of_most(self) -> str:
+        """The number of queued jobs, behind it how many there may be."""
+        return f"{self.queued} / {grouped(self.max_backlog)}" if self.max_backlog else str(self.queued)
 
     @property
     def is_known(self) -> bool:
@@ -245,6 +261,7 @@ def _row_as_json(row: Queue, *, is_paused: bool) -> dict[str, Any]:
         "paused_by": row.paused_by if is_paused else None,
         "pause_reason": row.pause_reason if is_paused else None,
         "resume_at": row.resume_at if is_paused else None,
+        "max_backlog": max_backlog(row.name),
         "max_running": row.max_running,
         "rate_limit": row.rate_limit,
         "rate_period_seconds": row.rate_period_seconds,
@@ -255,8 +272,9 @@ def _row_as_json(row: Queue, *, is_paused: bool) -> dict[str, Any]:
 
 
 def _cells(line: QueueLine) -> tuple[str, ...]:
-    numbers = (str(getattr(line, name)) for name in NUMBERS)
-    return (line.name, *numbers, _limits_cell(line.row), pause_of(line.row) if line.is_paused else "-")
+    others = (str(getattr(line, name)) for name in NUMBERS[1:])
+    pause = pause_of(line.row) if line.is_paused else "-"
+    return (line.name, line.queued_of_most, *others, _limits_cell(line.row), pause)
 
 
 def _limits_cell(row: Queue) -> str:

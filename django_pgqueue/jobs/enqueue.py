@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from django_pgqueue.db.connections import CallerConnection, Database, postgresql
 from django_pgqueue.db.notify import notify_keys, notify_queues, wake_up
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidArguments, InvalidOption
+from django_pgqueue.flow.backlog import check_backlog, max_backlog
 from django_pgqueue.jobs import unique
 from django_pgqueue.jobs.context import find_current
 from django_pgqueue.jobs.redaction import in_errors
@@ -40,8 +42,9 @@ def insert_one(
 ) -> InsertResult:
     """Insert one job in the caller's transaction and wake workers once that has committed; see ``enqueue``."""
     check_signature(task, args, kwargs)
-    caller = _caller(task)
-    options = task.options
+    caller, options = _caller(task), task.options
+    if schedule_id is None and max_backlog(options.queue):
+        check_backlog(caller, {options.queue: 1})
     if options.run_at is None and not options.delay and not task.needs_control:
         caller.follow_up = wake_up(options.queue)
     inserted = insert(caller, task, args, kwargs, schedule_id=schedule_id)
@@ -56,6 +59,7 @@ def insert_many(task: TaskDefinition, calls: Sequence[Arguments]) -> InsertResul
     for args, kwargs in calls:
         check_signature(task, args, kwargs)
     caller = _caller(task)
+    check_backlog(caller, {task.options.queue: len(calls)})
     if task.needs_control:
         inserted = _insert_keyed(caller, task, calls, None)
     else:
@@ -78,6 +82,8 @@ def insert_calls(calls: Sequence[BoundCall]) -> InsertResult:
     """
     tasks = dict.fromkeys(call.task for call in calls)  # a task that using() has made is another
     caller = _caller(*tasks)
+    if any(max_backlog(task.options.queue) for task in tasks):
+        check_backlog(caller, Counter(call.task.options.queue for call in calls))
     with in_errors((call.task, call.args, call.kwargs) for call in calls), contextlib.ExitStack() as around:
         seen = {task: around_insert(task, _calls_of(task, calls)) for task in tasks}  # all before one is entered,
         for hook in seen.values():  # so that the span of none is the parent of the next

@@ -50,6 +50,14 @@ def test_queue_that_no_worker_has_served_yet_has_its_page(staff):
     assert gone.redirect_chain
 
 
+def test_queue_with_a_bound_says_how_many_jobs_may_wait(admin_client, settings):
+    settings.PGQUEUE = {**settings.PGQUEUE, "QUEUES": {"mail": {"max_backlog": 2000}}}
+    app.noop.using(queue="mail").enqueue()
+    Queue.objects.create(name="mail")
+    for address in (QUEUES, f"{QUEUES}mail/change/", "/admin/pgqueue/overview/"):
+        assert "1 / 2,000" in admin_client.get(address).content.decode()
+
+
 def test_name_that_looks_quoted_is_that_of_the_queue(staff):
     for name in ("shard_23", "shard_5F"):
         app.noop.using(queue=name).enqueue()

@@ -34,6 +34,16 @@ def test_job_waits_too_long_where_the_settings_say_so(sql, settings):
     assert only("oldest-job").facts["queues"] == ["mail"]
 
 
+def test_queue_that_takes_no_more_jobs_is_found(settings):
+    settings.PGQUEUE = {**settings.PGQUEUE, "QUEUES": {"mail": {"max_backlog": 2}, "reports": {"max_backlog": 2}}}
+    worker(queues=["mail", "reports"])
+    app.noop.using(queue="reports").enqueue()
+    app.noop.using(queue="mail").enqueue()
+    assert not found("queue-full")
+    app.noop.using(queue="mail").enqueue()
+    assert only("queue-full").facts["queues"] == {"mail": 2}
+
+
 @pytest.mark.parametrize(("succeeded", "failed", "is_found"), [(5, 5, True), (6, 5, False), (0, 9, False)])
 def test_queue_whose_attempts_mostly_fail_is_found(sql, succeeded, failed, is_found):
     sql(

@@ -158,11 +158,12 @@ def test_no_statement_is_sent_where_nothing_is_declared(queue, declare, monkeypa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (5, "A queue is declared by a dict of max_running, rate, burst and start_within, not 5"),
-        ({"max_runing": 4}, "A queue has no 'max_runing'. It may have max_running, rate, burst and start_within."),
+        (5, "A queue is declared by a dict of max_running, rate, burst, start_within and max_backlog, not 5"),
+        ({"max_runing": 4}, "A queue has no 'max_runing'. It may have max_running, rate, burst, start_within"),
         ({"max_running": 0}, "max_running is 1 or more"),
         ({"rate": "fast"}, "A rate is a whole number"),
         ({"burst": 3}, "A burst belongs to a rate, and there is none"),
+        ({"max_backlog": 0}, "max_backlog is a whole number from 1 to 1000000, not 0"),
         ({"start_within": 0}, "start_within is a number of seconds above 0"),
     ],
 )

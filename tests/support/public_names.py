@@ -5,7 +5,7 @@ from typing import Any
 
 MODULES = (
     *("", "jobs", "queues", "schedules", "workers", "exceptions", "signals", "states"),
-    *("conf", "logs", "testing", "backend"),
+    *("conf", "logs", "middleware", "testing", "backend"),
 )
 """Modules whose ``__all__`` is public; the first is the package itself."""
 

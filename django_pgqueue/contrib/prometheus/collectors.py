@@ -27,6 +27,7 @@ from django_pgqueue.contrib.prometheus.families import (
     JOBS,
     LAST_PASS,
     LIMITED,
+    MAX_BACKLOG,
     OF_TABLES,
     OF_WORKERS,
     OLDEST,
@@ -160,6 +161,8 @@ def of_queues(queues: Sequence[QueueLine]) -> Iterator[Metric]:
         made[WAITING_P99].add_metric((line.name,), line.p99_seconds or 0.0)
         made[PAUSED].add_metric((line.name,), float(line.is_paused))
         made[LIMITED].add_metric((line.name,), float(line.is_limited))
+        if line.max_backlog is not None:
+            made[MAX_BACKLOG].add_metric((line.name,), line.max_backlog)
         made[WORKERS].add_metric((line.name,), line.workers)
     yield from made.values()
 

@@ -49,9 +49,15 @@ PAUSED: Final = MetricName("pgqueue_queue_paused", "gauge", QUEUE, "Whether the 
 LIMITED: Final = MetricName(
     "pgqueue_queue_limited", "gauge", QUEUE, "Whether the queue has a limit, max_running or a rate: 1 or 0."
 )
+MAX_BACKLOG: Final = MetricName(
+    "pgqueue_queue_max_backlog",
+    "gauge",
+    QUEUE,
+    "Queued jobs from which on the queue takes no more; only of queues with a max_backlog.",
+)
 WORKERS: Final = MetricName("pgqueue_workers", "gauge", QUEUE, "Living worker processes that serve the queue.")
 
-OF_TABLES: Final = (UP, JOBS, CAPPED, OLDEST, WAITING_P99, PAUSED, LIMITED, WORKERS)
+OF_TABLES: Final = (UP, JOBS, CAPPED, OLDEST, WAITING_P99, PAUSED, LIMITED, MAX_BACKLOG, WORKERS)
 
 # Metrics of one process
 

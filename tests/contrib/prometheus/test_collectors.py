@@ -22,17 +22,20 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 
 @pytest.mark.django_db
-def test_everything_that_is_told_has_the_name_and_type_of_the_list():
+def test_everything_that_is_told_has_the_name_and_type_of_the_list(settings):
     """Whatever queues and tasks are called."""
     made = CommandCounters()
     row = made.made().row('"quoted"\n', "Aufgabe ü 🦆")
     row[SUCCEEDED], row[RUN_SECONDS], row[RUN_BUCKETS + len(BOUNDS)] = 1, 10**6, 1
     Queue.objects.create(name='back\\slash "x"')
+    Queue.objects.create(name="bounded")
+    settings.PGQUEUE = {**settings.PGQUEUE, "QUEUES": {"bounded": {"max_backlog": 7}}}
     both = (QueueCollector(), WorkerCollector(lambda: figures(made)))
     sheet = sheet_of(*both)
     assert sheet.kinds == {name.name: name.kind for name in (*OF_TABLES, *OF_WORKERS)}
     assert sheet.of("pgqueue_job_run_seconds_bucket", queue='"quoted"\n', task="Aufgabe ü 🦆", le="+Inf") == 1
     assert sheet.of("pgqueue_job_run_seconds_bucket", queue='"quoted"\n', task="Aufgabe ü 🦆", le="14400.0") == 0
+    assert sheet.of("pgqueue_queue_max_backlog", queue="bounded") == 7
     assert sheet.of("pgqueue_workers", queue='back\\slash "x"') == 0
     labels = {name.name: set(name.labels) for name in (*OF_TABLES, *OF_WORKERS)}
     for family in (family for collector in both for family in collector.collect()):

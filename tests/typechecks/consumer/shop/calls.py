@@ -19,7 +19,7 @@ from django_pgqueue import (
     schedules,
     workers,
 )
-from django_pgqueue.exceptions import JobDied, JobExpired, JobWasKilled, NoResult, PgQueueError
+from django_pgqueue.exceptions import JobDied, JobExpired, JobWasKilled, NoResult, PgQueueError, QueueFull
 from django_pgqueue.jobs import JobState, Killed, RetryResult
 from django_pgqueue.states import DeathReason, JobStatus
 from shop.tasks import pack, tally, write
@@ -38,6 +38,11 @@ def buy(order_id: int) -> int:
     assert_type(tally.enqueue_many([(1,)]), Sequence[JobHandle[dict[str, int]]])
     wrong: int = handle.result()  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     pack.enqueue_many([1, 2])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+
+    try:
+        pack.enqueue(order_id)
+    except QueueFull as full:
+        assert_type((full.queue, full.max_backlog, full.queued), tuple[str, int, int])
 
     pack.enqueue()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     pack.enqueue("seven")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
