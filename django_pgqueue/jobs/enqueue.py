@@ -80,28 +80,32 @@ def insert_calls(calls: Sequence[BoundCall]) -> InsertResult:
     Raises:
         InvalidOption: their tasks put jobs on several databases.
     """
-    tasks = dict.fromkeys(call.task for call in calls)  # a task that using() has made is another
+    tasks = _by_task(calls)
     caller = _caller(*tasks)
     if any(max_backlog(task.options.queue) for task in tasks):
         check_backlog(caller, Counter(call.task.options.queue for call in calls))
     with in_errors((call.task, call.args, call.kwargs) for call in calls), contextlib.ExitStack() as around:
-        seen = {task: around_insert(task, _calls_of(task, calls)) for task in tasks}  # all before one is entered,
+        seen = {task: around_insert(task, of_task) for task, of_task in tasks.items()}  # all before one is entered,
         for hook in seen.values():  # so that the span of none is the parent of the next
             around.enter_context(hook)
         insert = _insert_keyed_calls if any(task.needs_control for task in tasks) else _insert_calls
         inserted = insert(caller, calls, seen)
         is_told = job_enqueued.receivers or any(hook is not UNSEEN for hook in seen.values())
         of_each = _of_each_task(calls, inserted) if is_told else {}
-        for task, of_task in of_each.items():
-            seen[task].inserted(of_task.new_ids)
+        for task, result in of_each.items():
+            seen[task].inserted(result.new_ids)
     _wake(caller.alias, inserted)
-    for task, of_task in of_each.items():
-        send_enqueued(task, of_task)
+    for task, result in of_each.items():
+        send_enqueued(task, result)
     return inserted
 
 
-def _calls_of(task: TaskDefinition, calls: Sequence[BoundCall]) -> list[Arguments]:
-    return [(call.args, call.kwargs) for call in calls if call.task is task]
+def _by_task(calls: Iterable[BoundCall]) -> dict[TaskDefinition, list[Arguments]]:
+    """Return the arguments by task, in one pass: a task that using() has made is another, so there may be many."""
+    found: dict[TaskDefinition, list[Arguments]] = {}
+    for call in calls:
+        found.setdefault(call.task, []).append((call.args, call.kwargs))
+    return found
 
 
 def _of_each_task(calls: Sequence[BoundCall], inserted: InsertResult) -> dict[TaskDefinition, InsertResult]:

@@ -16,6 +16,7 @@ from django_pgqueue import aenqueue_many, enqueue, enqueue_many, middleware, reg
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import Notification
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidOption, TaskDoesNotExist
+from django_pgqueue.jobs.enqueue import insert_calls
 from django_pgqueue.models import Job
 from django_pgqueue.signals import job_enqueued
 from tests.support.many import enqueued_ids
@@ -248,6 +249,22 @@ def test_thousands_of_calls_with_options_of_their_own_keep_their_order():
     assert list(Job.objects.filter(pk__in=ids).order_by("pk").values_list("args", "priority")) == [
         ([str(number)], number % 200 - 100) for number in range(3000)
     ]
+
+
+@pytest.mark.django_db
+def test_calls_are_walked_as_often_for_many_tasks_as_for_one():
+    class Walked(list):
+        walks = 0
+
+        def __iter__(self):
+            self.walks += 1
+            return super().__iter__()
+
+    alike, apart = app.noop.using(priority=1), (app.noop.using(priority=number) for number in range(50))
+    of_one, of_many = Walked(alike.bind() for _ in range(50)), Walked(one.bind() for one in apart)
+    for calls in (of_one, of_many):
+        insert_calls(calls)
+    assert of_many.walks == of_one.walks
 
 
 @pytest.mark.django_db
