@@ -171,17 +171,21 @@ class Completion(Generic[R]):
         waiters = self._waiters(lambda place: loop.call_soon_threadsafe(done.put_nowait, place))
         try:
             for number in range(len(waiters)):
-                try:
-                    place = await asyncio.wait_for(done.get(), max(deadline - time.monotonic(), 0.0))
-                except TimeoutError:
-                    raise self._too_late(number, waiters) from None
+                place = await _anext_of(done, deadline)
+                if place is None:
+                    raise self._too_late(number, waiters)
                 yield place, await self._aended(place, waiters[place])
         finally:
             _forget(waiters)
 
     def _waiters(self, tell: Callable[[int], object]) -> list[Waiter]:
         """Begin to wait for all; ``tell`` is called with the place of each that has ended, from another thread."""
-        waiters = [waiter_for(handle.database, handle.id) for handle in self._handles]
+        waiters: list[Waiter] = []
+        try:
+            waiters.extend(waiter_for(handle.database, handle.id) for handle in self._handles)
+        except BaseException:  # of the alias of one: the others are not waited for then
+            _forget(waiters)
+            raise
         for place, waiter in enumerate(waiters):
             waiter.add_done_callback(functools.partial(_at_end, tell, place))
         return waiters
@@ -211,7 +215,7 @@ def _at_end(tell: Callable[[int], object], place: int, _waiter: Waiter) -> None:
 
 
 def _next_of(done: "queue.SimpleQueue[int]", deadline: float) -> int | None:
-    """Return the place of the next one; None: there is none by the deadline."""
+    """Return the place of the next one, which may have ended long ago; None: there is none by the deadline."""
     while True:
         left = deadline - time.monotonic()
         try:
@@ -219,6 +223,17 @@ def _next_of(done: "queue.SimpleQueue[int]", deadline: float) -> int | None:
         except queue.Empty:
             if left <= 0:
                 return None
+
+
+async def _anext_of(done: "asyncio.Queue[int]", deadline: float) -> int | None:
+    """Do the same from async code."""
+    try:
+        if (left := deadline - time.monotonic()) > 0:
+            return await asyncio.wait_for(done.get(), left)
+        await asyncio.sleep(0)  # those that have ended may be on their way to this loop
+        return done.get_nowait()
+    except (TimeoutError, asyncio.QueueEmpty):
+        return None
 
 
 def _in_order(by_place: dict[int, EndedJob[R]]) -> list[EndedJob[R]]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -11,8 +12,8 @@ from django.db import connection, transaction
 import tests.app.tasks as app
 from django_pgqueue import jobs
 from django_pgqueue.db.notify import notify_waiters
-from django_pgqueue.exceptions import InvalidOption, JobDoesNotExist, JobNotCommitted, JobWasKilled
-from django_pgqueue.jobs import ack
+from django_pgqueue.exceptions import ConfigurationError, InvalidOption, JobDoesNotExist, JobNotCommitted, JobWasKilled
+from django_pgqueue.jobs import ack, completion, waiter
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
@@ -140,6 +141,55 @@ def test_timeout_is_for_the_whole_loop(queue):
     assert seen == [ended]
     with pytest.raises(TimeoutError, match="1 of 2 jobs"):
         async_to_sync(jobs.await_all)([ended, waits], 0.2)
+
+
+@pytest.fixture
+def waited_for(monkeypatch):
+    """The waits of the loops of this test, to be looked at."""
+    made = []
+
+    def noted(*place):
+        made.append(waiter.waiter_for(*place))
+        return made[-1]
+
+    monkeypatch.setattr(completion, "waiter_for", noted)
+    return made
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_jobs_that_end_while_the_loop_is_busy_are_returned_after_the_deadline_too(
+    queue, monkeypatch, waited_for, is_async
+):
+    handles, clock, seen = several(3), [0.0], []
+    for handle in handles:
+        succeed(queue, handle)
+    monkeypatch.setattr(completion, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def be_busy(job):
+        seen.append(job.handle)
+        eventually(lambda: all(one.done() for one in waited_for))
+        waiter.stop_all()  # whose thread has told the loop of all then
+        clock[0] += PATIENCE_SECONDS
+
+    async def loop():
+        async for job in jobs.as_completed(handles, PATIENCE_SECONDS):
+            be_busy(job)
+
+    if is_async:
+        async_to_sync(loop)()
+    else:
+        for job in jobs.as_completed(handles, PATIENCE_SECONDS):
+            be_busy(job)
+    assert set(seen) == set(handles)
+
+
+def test_no_wait_is_left_behind_if_one_cannot_begin(waited_for):
+    handles = [app.noop.enqueue(), jobs.get(1, database="nowhere")]
+    with pytest.raises(ConfigurationError, match="nowhere"):
+        jobs.wait_all(handles, PATIENCE_SECONDS)
+    with pytest.raises(ConfigurationError, match="nowhere"):
+        async_to_sync(jobs.await_all)(handles, PATIENCE_SECONDS)
+    assert [one.cancelled() for one in waited_for] == [True, True]
 
 
 def test_loop_that_is_left_waits_no_more(queue):
