@@ -151,19 +151,21 @@ class Heartbeat:
             self._pool.register_again(self.database, processes[worker_id])
         if stop_by is not None:
             self._told_to_stop(stop_by)
-        self._heed_quiet(quiet_by, quiet_of, is_written=tells_quiet and standing >= processes.keys())
+        if tells_quiet:
+            self._pool.note_quiet(quiet_by, standing)
+        else:
+            self._heed_quiet(quiet_by, quiet_of)
         self._compare_books(processes)
         return standing >= processes.keys()
 
-    def _heed_quiet(self, told: str | None, quiet_of: Mapping[int, str | None], *, is_written: bool) -> None:
+    def _heed_quiet(self, told: str | None, quiet_of: Mapping[int, str | None]) -> None:
         """Pass on what a row says that is not as this command has written it: a user has asked for it."""
-        if self._pool.quiet_by != told:
+        if self._pool.quiet_by != told or not self._pool.is_quiet_written:
             return  # it has changed meanwhile
-        if not self._pool.is_quiet_written:
-            self._pool.is_quiet_written = is_written
-        elif others := [by for by in quiet_of.values() if (by is None) is not (told is None)]:
-            self._told_quiet(others[0])
-            self._pool.is_quiet_written = len(others) == len(quiet_of)
+        if others := {worker_id: by for worker_id, by in quiet_of.items() if (by is None) is not (told is None)}:
+            by = next(iter(others.values()))
+            self._told_quiet(by)
+            self._pool.note_quiet(by, others)
 
     def _compare_books(self, processes: dict[int, WorkerProcess]) -> None:
         """Pass kill requests on; release rows unknown to their process though its consumer finished a cycle since.

@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -282,6 +282,7 @@ class ProcessPool:
         self._is_crowded_told = False
         self.quiet_by: str | None = None  # who has asked the command to be quiet; None: it is not
         self.is_quiet_written = True  # as the rows of its processes say
+        self._quiet_lock = threading.Lock()  # held while one of these two, or who lives, is changed
         self._closed = False
         self._door = threading.Lock()  # held while a process is let in, and while the pool is closed
 
@@ -290,6 +291,7 @@ class ProcessPool:
             self._spawn(database, vacancy)
 
     def _spawn(self, database: Database, vacancy: Vacancy) -> None:
+        quiet_by = self.quiet_by
         worker_id = self._write_down(database)
         assert worker_id is not None  # noqa: S101 - only callers that ask for an id may get none
         with contextlib.ExitStack() as undo:  # nothing is left behind of a process that is not let in
@@ -302,7 +304,7 @@ class ProcessPool:
             undo.callback(process.discard)
             process.shared.extend_lease(now() + self.lease_seconds)
             process.shared.set_quiet(self.quiet_by is not None)
-            if self._let_in(process, vacancy):
+            if self._let_in(process, vacancy, quiet_by):
                 undo.pop_all()
 
     def set_quiet(self, by: str | None) -> None:
@@ -310,10 +312,17 @@ class ProcessPool:
 
         The next heartbeat writes it down. May be called from any thread.
         """
-        self.quiet_by, self.is_quiet_written = by, False
-        for process in list(self.living):
-            process.shared.set_quiet(by is not None)
+        with self._quiet_lock:
+            self.quiet_by, self.is_quiet_written = by, False
+            for process in list(self.living):
+                process.shared.set_quiet(by is not None)
         self.broadcast("wake")
+
+    def note_quiet(self, by: str | None, worker_ids: Collection[int]) -> None:
+        """Take note that these rows say whether the command is quiet as ``by`` has asked; others may not say so yet."""
+        with self._quiet_lock:
+            if self.quiet_by == by:
+                self.is_quiet_written = all(process.worker_id in worker_ids for process in list(self.living))
 
     def close(self) -> None:
         with self._door:
@@ -478,13 +487,15 @@ class ProcessPool:
             quiet_by=self.quiet_by,
         )
 
-    def _let_in(self, process: WorkerProcess, vacancy: Vacancy) -> bool:
+    def _let_in(self, process: WorkerProcess, vacancy: Vacancy, quiet_by: str | None) -> bool:
         with self._door:
             if self._closed:
                 return False
             process.start()
-            self.living.append(process)
-            process.shared.set_quiet(self.quiet_by is not None)  # asked meanwhile, perhaps
+            with self._quiet_lock:
+                self.living.append(process)
+                process.shared.set_quiet(self.quiet_by is not None)  # asked meanwhile, perhaps,
+                self.is_quiet_written &= self.quiet_by == quiet_by  # and its row does not say so
             self._vacancies.remove(vacancy)
         self.wake_main_thread()
         return True

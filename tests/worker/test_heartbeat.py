@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from django.db import OperationalError
+from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import workers
@@ -89,6 +90,48 @@ def test_row_that_was_locked_while_its_command_became_quiet_is_no_request_to_go_
     assert Worker.objects.get().quiet_by == "SIGUSR1"
 
 
+def test_row_that_was_locked_when_a_user_asked_its_command_to_be_quiet_is_no_request_to_go_on(
+    queue, other_queue, heartbeat
+):
+    beat, process = heartbeat
+    other = a_process(register(queue))
+    beat._pool.living.append(other)
+    beat.pass_once()
+    with other_queue.transaction():
+        other_queue.rows("SELECT id FROM pgqueue_workers WHERE id = %(id)s FOR UPDATE", {"id": other.worker_id})
+        workers.quiet([process.worker_id], by="ann")
+        beat.pass_once()
+    beat.pass_once()
+    beat.pass_once()
+    assert beat._pool.quiet_by == "ann"
+    assert [*Worker.objects.values_list("quiet_by", flat=True)] == ["ann", "ann"]
+
+
+def test_process_that_was_being_made_when_a_user_asked_its_command_to_be_quiet_is_quiet_too(
+    queue, heartbeat, monkeypatch
+):
+    beat, process = heartbeat
+    pool = beat._pool
+    write_down = pool._write_down
+
+    def written_down_before_the_request(database):
+        worker_id = write_down(database)
+        Worker.objects.filter(pk=process.worker_id).update(quiet_since=timezone.now(), quiet_by="ann")
+        beat.pass_once()
+        return worker_id
+
+    monkeypatch.setattr(pool, "_write_down", written_down_before_the_request)
+    pool._make_process = lambda **_: SimpleNamespace(start=lambda: None, pid=1)
+    pool.spawn_missing(queue)
+    made = pool.living[1]
+    assert made.shared.is_quiet()
+    beat.pass_once()
+    beat.pass_once()
+    assert (pool.quiet_by, made.shared.is_quiet()) == ("ann", True)
+    assert [*Worker.objects.values_list("quiet_by", flat=True)] == ["ann", "ann"]
+    made.discard()
+
+
 def test_pulse_is_steady_after_a_lease_without_a_gap():
     start = now()
     monitor = HeartbeatMonitor(lease_seconds=100, last=start)
@@ -111,12 +154,16 @@ def test_pulse_starts_over_after_a_gap_of_half_a_lease(gap, is_reliable):
     assert monitor.is_reliable() is is_reliable
 
 
+def a_process(worker_id):
+    return SimpleNamespace(
+        worker_id=worker_id, pid=1, shared=SharedState(), order=lambda *line: None, stalled_seconds=0.0
+    )
+
+
 @pytest.fixture
 def heartbeat(queue):
     """The heartbeat of one process that holds nothing of its own."""
-    process = SimpleNamespace(
-        worker_id=register(queue), pid=1, shared=SharedState(), order=lambda *line: None, stalled_seconds=0.0
-    )
+    process = a_process(register(queue))
     pool = ProcessPool(WorkerConfig(), supervisor_id=1, lease_seconds=30)
     pool.living.append(process)
     made = Heartbeat(
