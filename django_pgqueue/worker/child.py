@@ -21,6 +21,9 @@ from django_pgqueue.worker.shared_state import SharedState
 
 logger = logging.getLogger("django_pgqueue.worker")
 
+IGNORED = {signal.SIGUSR1, signal.SIGUSR2}
+"""Signals to the command, which systemctl kill sends to all processes. They are blocked until this one ignores them."""
+
 LINGER_SECONDS = 3.0
 """Timeout, after all outcomes are written, of the wait for threads and processes that jobs have left behind."""
 
@@ -69,8 +72,9 @@ def main(
     os.register_at_fork(after_in_child=disown)
     os.register_at_fork(after_in_child=slots.disown)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
-    for number in (signal.SIGUSR1, signal.SIGUSR2):  # as systemctl kill sends them to all
+    for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)
     signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
     threading.Thread(target=obey, args=(orders.fileno(), consumer, slots), name="pgqueue-orders", daemon=True).start()
     consumer.run()

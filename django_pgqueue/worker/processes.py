@@ -120,7 +120,11 @@ class WorkerProcess:
         self.stalled_seconds = 0.0  # for which it was seen to finish no cycle; 0 before its first one, or a job in that
 
     def start(self) -> None:
-        self._process.start()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, child.IGNORED)  # in a new Python, until it ignores them
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.pid = self._process.pid or 0
         self._orders_read.close()
         os.set_blocking(self._orders.fileno(), False)

@@ -116,3 +116,17 @@ def test_quiet_worker_finishes_what_runs_and_claims_nothing_until_it_is_to_resum
     assert "Claiming jobs again" in worker.text()
     eventually(lambda: set(Worker.objects.values_list("quiet_since", flat=True)) == {None})
     assert len(worker.children()) == 2
+
+
+def test_signal_to_be_quiet_ends_no_process_that_is_being_started(start_worker):
+    """Nor the one that multiprocessing starts for itself: systemd sends the signal to all."""
+    worker = start_worker("--processes", "2", "--spawn", afresh=True)
+    eventually(lambda: len(worker.children()) == 2)
+    children = worker.children()
+    os.killpg(worker.process.pid, signal.SIGUSR1)
+    eventually(lambda: "Quiet, as SIGUSR1 has asked for" in worker.text())
+    waiting = app.noop.enqueue().id
+    os.killpg(worker.process.pid, signal.SIGUSR2)
+    eventually(SucceededJob.objects.filter(pk=waiting).exists)
+    assert worker.children() == children
+    assert "starting another" not in worker.text()
