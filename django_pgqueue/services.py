@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
+from typing import NamedTuple, Self
 
 from django.db import Error
 
@@ -19,7 +20,7 @@ LONGEST_SLEEP_SECONDS = 1.0
 
 EARLY_SHARE = 0.1
 EARLY_SECONDS = 0.5
-"""Maximum time, and share of its interval, by which a service runs early, in a pass that is made for another one."""
+"""Maximum time, and share of its pause, by which a service runs early, in a pass that is made for another one."""
 
 SPELL_SECONDS = 0.25
 """Maximum time that one service takes of a pass, but for the slice under way: the other services wait meanwhile."""
@@ -86,6 +87,23 @@ class Service:
     share: float = 0.0
 
 
+class Turn(NamedTuple):
+    """When a service is due again."""
+
+    due_at: float  # monotonic
+    early_seconds: float
+
+    @classmethod
+    def after(cls, pause: float) -> Self:
+        return cls(time.monotonic() + pause, min(EARLY_SHARE * pause, EARLY_SECONDS))
+
+    def may_begin(self) -> bool:
+        return self.seconds_left() <= self.early_seconds
+
+    def seconds_left(self) -> float:
+        return self.due_at - time.monotonic()
+
+
 class Services:
     """Runs services in turn, in one thread. One that fails is tried again and does not keep the others from running.
 
@@ -102,7 +120,7 @@ class Services:
     def __init__(self, *services: Service) -> None:
         self.done_at: dict[str, float] = {}
         self._services = services
-        self._due_at: dict[str, float] = {}  # monotonic; those that are not in it are due
+        self._turns: dict[str, Turn] = {}  # those that are not in it are due
         self.doing = ""
         self._begun_at = math.inf  # the one that is under way, monotonic
         self._complaints: dict[str, str] = {}  # the last log line of each service that fails
@@ -122,7 +140,7 @@ class Services:
         """
         if not any(service.every for service in self._services if service.name == name):
             raise KeyError(name)
-        self._due_at[name] = time.monotonic() + seconds
+        self._turns[name] = Turn.after(seconds)
 
     def pass_once(self) -> float:
         """Run those that are due; return the seconds until the next pass, a second at most.
@@ -147,10 +165,12 @@ class Services:
         try:
             if not service.when():
                 delay = LONGEST_SLEEP_SECONDS
-            elif (delay := self._due_in(service)) <= min(EARLY_SHARE * service.every, EARLY_SECONDS):
+            elif (turn := self._turns.get(service.name)) is None or turn.may_begin():
                 delay = self._run(service)
-            elif service.name in self._complaints:  # it has failed, and has not run since
-                return delay
+            else:
+                delay = turn.seconds_left()
+                if service.name in self._complaints:  # it has failed, and has not run since
+                    return delay
         except Exception as error:
             if is_transient(error) and not is_too_slow(error):
                 raise
@@ -160,29 +180,23 @@ class Services:
         self.done_at[service.name] = time.monotonic()
         return delay
 
-    def _due_in(self, service: Service) -> float:
-        now = time.monotonic()
-        return self._due_at.get(service.name, now) - now if service.every else 0.0
-
     def _run(self, service: Service) -> float:
         begun = time.monotonic()
-        self._due_at.pop(service.name, None)
+        self._turns.pop(service.name, None)
         pause = service.run()
         if not service.every:
             return LONGEST_SLEEP_SECONDS if pause is None else pause
-        now = time.monotonic()
         pause = service.every if pause is None else pause
         if pause > 0:
-            pause = max(pause, service.share * (now - begun))
-        return self._due_at.setdefault(service.name, now + pause) - now  # unless it was rescheduled meanwhile
+            pause = max(pause, service.share * (time.monotonic() - begun))
+        return self._turns.setdefault(service.name, Turn.after(pause)).seconds_left()  # unless rescheduled meanwhile
 
     def _put_off(self, service: Service) -> float:
         """Let one that has failed wait: what takes long to fail waits long, but never longer than its interval."""
         if not service.every:
             return LONGEST_SLEEP_SECONDS
-        now = time.monotonic()
-        pause = min(max(LONGEST_SLEEP_SECONDS, LOOK_SHARE * (now - self._begun_at)), service.every)
-        return self._due_at.setdefault(service.name, now + pause) - now  # unless it has rescheduled itself
+        pause = min(max(LONGEST_SLEEP_SECONDS, LOOK_SHARE * self.doing_seconds()), service.every)
+        return self._turns.setdefault(service.name, Turn.after(pause)).seconds_left()  # unless it rescheduled itself
 
     def _complain(self, name: str, error: Exception) -> None:
         is_new = self._complaints.get(name) != str(error)

@@ -142,6 +142,13 @@ def test_services_that_are_due_about_the_same_time_share_a_pass(clock):
     assert passes.times == [0, 0.0625, *range(1, 12)], "none was made for the second service alone"
 
 
+def test_short_pause_is_kept_in_passes_that_others_ask_for(recorded):
+    """As that of a service whose due rows are locked, while another one has more to do than fits into a pass."""
+    services = Services(Service("one", recorded, every=10.0), Service("two", lambda: 0.0625))
+    recorded.answer = 0.25
+    assert recorded.times_until(services, 1) == [0, 0.25, 0.5, 0.75, 1]
+
+
 def test_service_without_an_interval_is_run_in_each_pass_and_may_ask_for_one_soon(recorded):
     services = Services(Service("one", recorded))
     assert recorded.times_until(services, 3) == [0, 1, 2, 3]
