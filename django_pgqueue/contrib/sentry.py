@@ -92,7 +92,7 @@ class ReportedRun:
     def _clean(self, event: Any, hint: dict[str, Any]) -> Any:
         """Return the event without sensitive values; None for one that repeats the reported error."""
         error = (hint.get("exc_info") or (None, None))[1]
-        if event.get("logger") and error is not None and (error is self._reported or isinstance(error, Redacted)):
+        if event.get("logger") and error is not None and (error is self._reported or _is_of_framework(event, error)):
             return None
         scrub = scrubber_of(self._task, self._job)
         for part in ("exception", "threads"):
@@ -126,6 +126,11 @@ class ReportedRun:
             "args": args,
             "kwargs": kwargs,
         }
+
+
+def _is_of_framework(event: Any, error: BaseException) -> bool:
+    """Whether Django's Tasks framework has logged what stands for an error that is reported as it is."""
+    return isinstance(error, Redacted) and not event["logger"].startswith("django_pgqueue.")
 
 
 def _without_secrets(value: Any, scrub: Scrub) -> Any:

@@ -99,12 +99,15 @@ async def _areport_failure(
 
 def _redact(task: TaskDefinition, outcome: Outcome, error: BaseException) -> None:
     """Raise an error for receivers of the framework's signal in place of one that has sensitive values."""
-    if outcome.fate is not Fate.DIED:
-        return
+    if outcome.fate is Fate.DIED and (shown := _redacted(task, outcome.job, error)) is not error:
+        raise shown from None
+
+
+def _redacted(task: TaskDefinition, job: ClaimedJob, error: BaseException) -> BaseException:
+    """Return an error as it may be logged: another one in place of one that has sensitive values."""
     trace = trace_of(error)
-    kept = scrub_end(scrubber_of(task, outcome.job), trace, LONGEST_TEXT)
-    if kept != trace:
-        raise Redacted(f"\n{kept}") from None
+    kept = scrub_end(scrubber_of(task, job), trace, LONGEST_TEXT)
+    return error if kept == trace else Redacted(f"\n{kept}")
 
 
 # Hooks around a run
@@ -196,7 +199,7 @@ async def _arun(
         result = await acall_function(task, job, current, interrupts, run_adapter)
         outcome = current.ended or success(current, result)
     except BaseException as error:  # noqa: BLE001 - the boundary: any exception is an outcome of the job
-        outcome = failure(task, job, error, current) if current.ended is None else _after_end(current)
+        outcome = failure(task, job, error, current) if current.ended is None else _after_end(task, current, error)
         outcome.run_seconds = time.perf_counter() - begun
         await _take_cancels()
         if watched:
@@ -238,7 +241,7 @@ def _run(
         outcome = call(task, job, current, interrupts, run_adapter)
     except BaseException as error:  # noqa: BLE001 - the boundary: any exception is an outcome of the job
         interrupts.leave()
-        outcome = failure(task, job, error, current) if current.ended is None else _after_end(current)
+        outcome = failure(task, job, error, current) if current.ended is None else _after_end(task, current, error)
         outcome.run_seconds = time.perf_counter() - begun
         if watched:
             watched.failed(error, outcome)
@@ -304,11 +307,14 @@ def success(current: CurrentJob, value: Any) -> Outcome:
     return outcome
 
 
-def _after_end(current: CurrentJob) -> Outcome:
+def _after_end(task: TaskDefinition, current: CurrentJob, error: BaseException) -> Outcome:
     """Return the outcome that ``finish_job()`` has written, and log the error that was raised after it."""
     job, ended = current.claimed, current.ended
-    logger.exception(  # noqa: LOG004 - called while one is handled
-        "Job %s (%s) has succeeded, but its task failed after finish_job()", job.id, job.task, extra=fields(job)
+    logger.error(
+        "Job %s (%s) has succeeded, but its task failed after finish_job()",
+        *(job.id, job.task),
+        exc_info=_redacted(task, job, error),
+        extra=fields(job),
     )
     assert ended is not None  # noqa: S101 - of the callers
     return ended
@@ -377,8 +383,11 @@ def _call_atomic(
             if excuse := _excuse(error, job, current, has_begun=has_begun, has_returned=has_returned):
                 raise excuse from error
             raise
-        logger.exception(
-            "Job %s (%s) has succeeded, but an on_commit hook of it failed", job.id, job.task, extra=fields(job)
+        logger.error(  # noqa: TRY400 - without sensitive values
+            "Job %s (%s) has succeeded, but an on_commit hook of it failed",
+            *(job.id, job.task),
+            exc_info=_redacted(task, job, error),
+            extra=fields(job),
         )
     conflicts.forget(job)
     outcome.fate = Fate.RECORDED

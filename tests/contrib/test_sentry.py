@@ -9,7 +9,7 @@ import sentry_sdk
 from sentry_sdk.transport import Transport
 
 import tests.app.tasks as app
-from django_pgqueue import current_job
+from django_pgqueue import current_job, finish_job
 from django_pgqueue.jobs.failure import unknown_task
 from django_pgqueue.logs import report_all
 from django_pgqueue.models import DeadJob, Job
@@ -185,6 +185,20 @@ def test_error_of_the_framework_with_something_sensitive_arrives_once(queue, pos
     [event] = posted
     assert SECRET not in json.dumps(event, default=str)
     assert event["exception"]["values"][-1]["value"] == "[redacted] is not the password"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_error_after_the_end_of_a_job_arrives_without_what_is_sensitive(queue, posted, registry_of):
+    def pay(password):
+        with finish_job():
+            pass
+        raise ValueError(f"{password} is not the password")
+
+    registry_of(pay).enqueue(SECRET)
+    attempt(queue)
+    [event] = posted
+    assert SECRET not in json.dumps(event, default=str)
+    assert "[redacted] is not the password" in event["exception"]["values"][-1]["value"]
 
 
 def test_error_that_the_task_has_logged_itself_arrives_once(queue, posted, registry_of):

@@ -86,6 +86,28 @@ def test_error_after_the_block_is_logged_and_changes_nothing(outcome_of, caplog)
     assert "too late" in caplog.text
 
 
+@pytest.mark.parametrize("name", ["hush", "hush_atomic"])
+def test_sensitive_arguments_of_a_job_that_has_ended_are_not_logged(queue, registry_of, caplog, name):
+    def hush(password):
+        with finish_job():
+            app.mark("x")
+        raise LookupError(f"{password} is wrong")
+
+    def hush_atomic(password):
+        def fail():
+            raise LookupError(f"{password} is wrong")
+
+        transaction.on_commit(fail)
+
+    functions = {"hush": hush, "hush_atomic": hush_atomic}
+    task = registry_of(functions[name], atomic=name == "hush_atomic")
+    task.enqueue("open-sesame")
+    job = claim_one(queue)
+    assert run(task, job, CurrentJob(job), ThreadInterrupts()).fate is Fate.RECORDED
+    assert "LookupError: [redacted] is wrong" in caplog.text
+    assert "open-sesame" not in caplog.text
+
+
 def test_error_of_an_on_commit_hook_changes_nothing(outcome_of, caplog):
     def func(_):
         with finish_job():
