@@ -1,5 +1,6 @@
 """System checks. docs/reference/checks.md lists their ids, which are stable; ``backend`` checks aliases in TASKS."""
 
+import inspect
 import re
 import sys
 import sysconfig
@@ -348,7 +349,9 @@ def _wrong_middleware(value: Any) -> Iterator[CheckMessage]:
         return
     for one in value:
         try:
-            load_middleware(one)
+            found = load_middleware(one)
+            if isinstance(found, type):  # no object is made of it here: that may have effects
+                inspect.signature(found).bind()
         except ConfigurationError as error:
             yield Error(str(error), hint=hint, id="pgqueue.E002")
         except Exception as error:  # noqa: BLE001 - of a module or a class of the project

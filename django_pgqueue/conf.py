@@ -9,6 +9,7 @@ import datetime as dt
 import functools
 import json
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, Literal, NamedTuple, NoReturn, Protocol, Self, TypedDict, TypeVar, overload
 
@@ -97,26 +98,41 @@ NO_MIDDLEWARE = Middleware((), ())
 def _middleware_of(entries: Sequence[Any]) -> Middleware:
     if not entries:
         return NO_MIDDLEWARE
-    loaded = [load_middleware(one) for one in entries]
+    made = [_object_of(load_middleware(one)) for one in entries]
     return Middleware(
-        enqueue=tuple(one.enqueue for one in loaded if hasattr(one, "enqueue")),
-        run=tuple(getattr(one, "run", one) for one in loaded if hasattr(one, "run") or not hasattr(one, "enqueue")),
+        enqueue=tuple(one.enqueue for one in made if _has(one, "enqueue")),
+        run=tuple(one.run if _has(one, "run") else one for one in made if _has(one, "run") or not _has(one, "enqueue")),
     )
 
 
 def load_middleware(entry: Any) -> Any:
-    """Return an object with ``enqueue()`` or ``run()``, or a function to be called as ``run()``.
+    """Return the class or object with ``enqueue()`` or ``run()`` that an entry is, or a function in place of ``run()``.
 
     Raises:
         ConfigurationError: it is none of these.
     """
     found = import_string(entry) if isinstance(entry, str) else entry
-    made = found() if isinstance(found, type) else found
-    if any(callable(getattr(made, name, None)) for name in ("enqueue", "run")):
-        return made
-    if isinstance(found, type) or not callable(made):
-        raise ConfigurationError(f"PGQUEUE['MIDDLEWARE'] has {entry!r}, which has no method enqueue() or run().")
-    return made
+    if _has(found, "enqueue") or _has(found, "run") or (callable(found) and not isinstance(found, type)):
+        return found
+    raise ConfigurationError(f"PGQUEUE['MIDDLEWARE'] has {entry!r}, which has no method enqueue() or run().")
+
+
+def _has(middleware: Any, method: str) -> bool:
+    return callable(getattr(middleware, method, None))
+
+
+_objects: dict[type, Any] = {}  # of middleware, by class
+_making = threading.RLock()
+
+
+def _object_of(found: Any) -> Any:
+    """Return the one object of a class, whichever thread asks first: to make it may register a metric, once."""
+    if not isinstance(found, type):
+        return found
+    with _making:
+        if found not in _objects:
+            _objects[found] = found()
+        return _objects[found]
 
 
 # Names of sensitive arguments

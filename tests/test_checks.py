@@ -18,6 +18,14 @@ from tests.support.schedules import HOUR, bound
 ROUTER = "django_pgqueue.routers.PgQueueRouter"
 
 
+class NeedsMore:
+    def __init__(self, tenant):
+        self.tenant = tenant
+
+    def run(self, job):
+        raise NotImplementedError
+
+
 def found(**settings) -> list:
     with override_settings(**settings):
         return run_checks(tags=["pgqueue"])
@@ -57,6 +65,7 @@ def test_good_settings_raise_nothing():
             "pgqueue.E002",
             "'shop.jobs.Tenant', which cannot be used: Mod",
         ),
+        ({"MIDDLEWARE": ["tests.test_checks.NeedsMore"]}, "pgqueue.E002", "TypeError: missing a required argument"),
         ({"MIDDLEWARE": ["tests.test_checks.ROUTER"]}, "pgqueue.E002", "PGQUEUE['MIDDLEWARE'] has 'tests.test_che"),
         ({"DATABASE": "nowhere"}, "pgqueue.E003", "'nowhere', which is not in DATABASES"),
         ({"MAINTENANCE_DATABASE": "nowhere"}, "pgqueue.E003", "PGQUEUE['MAINTENANCE_DATABASE'] is 'nowhere'"),

@@ -5,10 +5,13 @@ import os
 import pydoc
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.core.serializers.json import DjangoJSONEncoder
 
+from django_pgqueue.checks import check_settings
 from django_pgqueue.conf import DEFAULTS, NO_MIDDLEWARE, PgQueueSettings, Setting, Settings, conf
 from tests.support.pages import ROOT
 
@@ -86,6 +89,34 @@ def test_other_ways_to_the_database_lead_to_that_of_the_queue_unless_they_are_na
 def test_middleware_may_be_functions_around_runs_or_their_paths(settings):
     settings.PGQUEUE = {"MIDDLEWARE": ["json.dumps", json.loads]}
     assert conf.middleware.run == (json.dumps, json.loads)
+
+
+def test_one_object_is_made_of_a_middleware_for_all_threads_and_none_to_check_it(settings):
+    made, both = [], threading.Barrier(2)
+
+    class Counted:
+        run = None  # as a class below another one switches a method off
+
+        def __init__(self):
+            made.append(self)
+
+        def enqueue(self, jobs):
+            raise NotImplementedError
+
+    settings.PGQUEUE = {"MIDDLEWARE": [Counted]}
+    assert check_settings() == []
+    assert made == []
+
+    def ask():
+        both.wait()
+        return conf.middleware
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = (pool.submit(ask) for _ in range(2))
+    assert first.result() == second.result() == ((made[0].enqueue,), ())
+    settings.PGQUEUE = {"MIDDLEWARE": [Counted], "POLL_SECONDS": 5}
+    assert conf.middleware.enqueue == (made[0].enqueue,)
+    assert len(made) == 1
 
 
 def test_encoder_is_a_class_or_its_path(settings):
