@@ -57,7 +57,10 @@ class NewJobs:
 class Unseen:
     """What surrounds an insert where there is no middleware: nothing."""
 
-    metadata: dict[str, Any] | None = None  # that of the caller
+    @property
+    def metadata(self) -> Mapping[str, Any] | None:
+        """What the jobs get in place of the caller's metadata; None: that."""
+        return None
 
     def inserted(self, ids: list[int]) -> None: ...
 
@@ -76,7 +79,10 @@ class Surrounded(Unseen):
         self._jobs = jobs
         self._managers = managers
         self._entered = contextlib.ExitStack()
-        self.metadata = jobs.metadata
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return self._jobs.metadata  # which may be another object by now
 
     def inserted(self, ids: list[int]) -> None:
         self._jobs.ids.extend(ids)

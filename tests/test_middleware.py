@@ -77,6 +77,18 @@ def test_metadata_of_the_caller_is_not_changed(db):
     assert task.options.metadata == {"mine": 1}
 
 
+def test_metadata_may_be_another_object_after_the_middleware(db):
+    class Replacing:
+        @contextlib.contextmanager
+        def enqueue(self, jobs):
+            jobs.metadata = {**jobs.metadata, "tenant": 7}
+            yield
+
+    with override_pgqueue(MIDDLEWARE=[Replacing()]):
+        app.noop.using(metadata={"mine": 1}).enqueue()
+    assert Job.objects.get().metadata == {"mine": 1, "tenant": 7}
+
+
 @pytest.mark.parametrize(
     "enqueue",
     [
