@@ -73,7 +73,7 @@ def finish_job() -> Generator[JobEnd]:
 def _end(current: CurrentJob, result: Any) -> Outcome:
     """Write the success, as the last statement of the transaction that is open."""
     if current.interrupts is not None:
-        current.interrupts.pause()
+        current.interrupts.pause(current)
     if current.is_kill_requested:
         raise JobKilled
     outcome = success(current, result)

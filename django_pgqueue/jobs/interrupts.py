@@ -61,14 +61,19 @@ class ThreadInterrupts:
             if self._is_aimed_at:
                 self.leave()
 
-    def pause(self) -> None:
-        """Let nothing reach this thread until ``go_on()``; an exception on its way may be raised here."""
-        self._inside = None
-        if self._is_aimed_at:
-            self.leave()
+    def pause(self, current: CurrentJob) -> None:
+        """Let nothing reach this thread until ``go_on()``; an exception on its way may be raised here.
+
+        Both do nothing once the thread is at another job: a thread that this one has left behind may call them.
+        """
+        if self._inside is current:
+            self._inside = None
+            if self._is_aimed_at:
+                self.leave()
 
     def go_on(self, current: CurrentJob) -> None:
-        self._inside = current
+        if self._inside is None:
+            self._inside = current
 
     def leave(self) -> None:
         """Let nothing reach this thread any more.

@@ -9,7 +9,7 @@ from django.db import connections, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import current_job, finish_job
-from django_pgqueue.exceptions import JobTimeout, NoCurrentJob
+from django_pgqueue.exceptions import JobTimeout, LeaseLost, NoCurrentJob
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.context import CurrentJob, entered
 from django_pgqueue.jobs.executor import run
@@ -180,6 +180,21 @@ def test_nothing_interrupts_between_the_block_and_its_commit(queue):
         interrupts.call(current, func, (), {})
     assert seen == [True, None, True]
     assert not interrupts.interrupt(current, JobTimeout)
+
+
+def test_block_in_a_thread_that_a_job_has_left_behind_does_not_shield_the_next_one(queue):
+    interrupts = ThreadInterrupts()
+    app.noop.enqueue_many([(), ()])
+    left, current = CurrentJob(claim_one(queue)), CurrentJob(claim_one(queue))
+    left.interrupts = interrupts
+
+    def func():
+        with pytest.raises(LeaseLost), entered(left), finish_job():
+            Job.objects.filter(pk=left.id).delete()
+            assert interrupts._inside is current
+        return interrupts._inside
+
+    assert interrupts.call(current, func, (), {}) is current
 
 
 def test_async_task_ends_its_job_in_a_sync_function(outcome_of):
