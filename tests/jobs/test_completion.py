@@ -45,9 +45,11 @@ def awaited(number) -> bool:
 
 
 def succeed(queue, handle) -> None:
-    """Claim up to the job of a handle, and end it alone; the result is its id."""
-    [claimed] = [one for one in claim(queue, handle.queue, limit=1, worker_id=1) if one.id == handle.id]
-    receipt = ack.write(queue, [Outcome(claimed, Fate.SUCCEEDED, result=str(handle.id))])
+    """Claim up to the job of a handle, and end it alone; the result is its id. A waiter may just hold its row."""
+    [claimed] = eventually(lambda: claim(queue, handle.queue, limit=1, worker_id=1))
+    outcome = Outcome(claimed, Fate.SUCCEEDED, result=str(handle.id))
+    receipt = eventually(lambda: None if (done := ack.write(queue, [outcome])).locked else done)
+    assert claimed.id == handle.id
     notify_waiters(queue, receipt.awaited)
 
 
