@@ -31,7 +31,7 @@ from django_pgqueue.states import (
     Status,
     UniqueUntil,
 )
-from django_pgqueue.stored_values import read
+from django_pgqueue.stored_values import only_texts, read
 
 EMPTY_LIST = models.Value([], models.JSONField())
 EMPTY_OBJECT = models.Value({}, models.JSONField())
@@ -105,12 +105,23 @@ class NumberArray(models.Field):  # type: ignore[type-arg]  # Django takes none 
         return "integer[]"
 
 
+class TextArray(models.Field):  # type: ignore[type-arg]  # the same
+    """An array of texts. NULL and arrays in it, which only SQL inserts, are left out."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: BaseDatabaseWrapper) -> Any:  # noqa: ARG002 - Django's signature
+        return only_texts(value)
+
+    def db_type(self, connection: BaseDatabaseWrapper) -> str:  # noqa: ARG002 - the base class's signature
+        return "text[]"
+
+
 class JobRow(models.Model):
     """What all three tables of jobs have."""
 
     schedule_id = models.BigIntegerField(null=True)
     parent_id = models.BigIntegerField(null=True, help_text=_("The job that enqueued it."))
     task = models.TextField(_("task"))
+    tags = TextArray(null=True, help_text=_("By which people find it."))
     progress = StoredJSON(null=True)
 
     class Meta:

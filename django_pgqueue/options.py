@@ -6,6 +6,7 @@ import difflib
 import functools
 import math
 from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
@@ -21,13 +22,17 @@ from django_pgqueue.states import (
     LATEST,
     LONGEST_KEY,
     LONGEST_QUEUE,
+    LONGEST_TAG,
     LOWEST_PRIORITY,
     MOST_SNOOZES,
+    MOST_TAGS,
     NEVER,
     OnConflict,
 )
 from django_pgqueue.stored_values import aware
 from django_pgqueue.validation import check_flag, check_name, check_seconds, check_whole, check_word, seconds_of
+
+Tags = tuple[str, ...] | list[str] | AbstractSet[str]  # no text, which would be a collection of its characters
 
 TO_START_AFTER, TO_START_AT = "use delay, seconds or a timedelta", "use run_at, a datetime"
 MEANT = {  # options of other task queues
@@ -90,6 +95,7 @@ class Options:
             the key, shared by all tasks that make it of the same names; or a function of the arguments.
             None, False: no key.
         fair_key: the key itself. 1 to 500 characters.
+        tags: words by which people find the job: up to 20, of 1 to 100 characters each.
         metadata: a JSON object that travels with the job. Never interpreted, but for ``traceparent``.
         database: alias to enqueue on. None: that of the running job, else ``PGQUEUE["DATABASE"]``.
 
@@ -114,6 +120,7 @@ class Options:
     limit_key: str | None = None
     fair: FairOption = None
     fair_key: str | None = None
+    tags: Tags = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     database: str | None = None
 
@@ -137,6 +144,7 @@ class Options:
                     "run_at says when a job starts, and delay how much later than now: give one of them."
                 )
         self._check_keys()
+        self._check_tags()
         self._check_expires()
 
     def _check_keys(self) -> None:
@@ -148,6 +156,14 @@ class Options:
         object.__setattr__(self, "fair", fair_by(self.fair))
         if self.on_conflict is not None:
             check_word("on_conflict", self.on_conflict, tuple(OnConflict))
+
+    def _check_tags(self) -> None:
+        tags: Any = self.tags
+        if not isinstance(tags, tuple | list | AbstractSet) or len(tags) > MOST_TAGS:
+            raise InvalidOption(f"tags are a tuple of {MOST_TAGS} texts at most, as in tags=('import',), not {tags!r}.")
+        for tag in tags:
+            check_name("Each of tags", tag, LONGEST_TAG)
+        object.__setattr__(self, "tags", tuple(dict.fromkeys(tags)))
 
     def _check_expires(self) -> None:
         if isinstance(self.expires, dt.datetime):
@@ -194,6 +210,7 @@ class Options:
             "timeout_seconds": self.timeout_seconds,
             "keep": self.keep_result,
             "keep_seconds": self.keep_seconds,
+            "tags": array_of(self.tags) if self.tags else None,
         }
 
     @property
@@ -225,6 +242,13 @@ class Options:
     @property
     def delay_seconds(self) -> float:
         return 0.0 if self.delay is None else float(seconds_of(self.delay))
+
+
+def array_of(texts: Iterable[str]) -> str:
+    """Return an array as PostgreSQL reads it: a text, so that statements take it as a parameter or in JSON."""
+    escaped = (text.replace("\\", r"\\").replace('"', r"\"") for text in texts)
+    listed = ",".join(f'"{text}"' for text in escaped)
+    return f"{{{listed}}}"
 
 
 UNIQUE, LIMIT = Unique(), Limit()  # of a key that a call gives, where the task says nothing
@@ -274,6 +298,7 @@ class SharedOptions(TypedDict, total=False):
     unique: UniqueOption
     limit: LimitOption
     fair: FairOption
+    tags: Tags
 
 
 class CallOptions(SharedOptions, total=False):

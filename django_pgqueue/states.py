@@ -129,7 +129,7 @@ LONGEST_DELAY = dt.timedelta(days=36500)
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 
 # In characters: each of the indexes has an entry of at most 2,704 bytes, and a character up to four of them.
-LONGEST_QUEUE, LONGEST_KEY = 128, 500
+LONGEST_QUEUE, LONGEST_KEY, LONGEST_TAG = 128, 500, 100
 
 LONGEST_NAME = 500  # characters in the name of a task, and in an alias of TASKS
 
@@ -138,6 +138,8 @@ MOST_SLOTS = 1000
 
 # Maximum of ``max_snoozes``, and the number from which on the snoozes of a job are not counted any more.
 MOST_SNOOZES = 32767
+
+MOST_TAGS = 20  # of one job
 
 # Of the rate of a queue: a year.
 LONGEST_PERIOD_SECONDS = 365 * 24 * 3600

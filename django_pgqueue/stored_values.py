@@ -100,3 +100,8 @@ def _pruned(value: Any) -> Any:
 def aware(instant: dt.datetime) -> dt.datetime:
     """Return an instant with its zone: where ``USE_TZ`` is off, Django reads it without, in that of the settings."""
     return instant if timezone.is_aware(instant) else timezone.make_aware(instant)
+
+
+def only_texts(array: Any) -> list[str] | None:
+    """Return an array of texts without NULL and arrays in it, which only SQL inserts."""
+    return None if array is None else [one for one in array if isinstance(one, str)]

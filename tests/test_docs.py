@@ -416,6 +416,7 @@ LIMITS = {
     "name of a queue": states.LONGEST_QUEUE,
     "name of a task": states.LONGEST_NAME,
     "unique key, concurrency key, fair key": states.LONGEST_KEY,
+    "tags of a job": states.MOST_TAGS,
     "name of a schedule": periodic.LONGEST_NAME,
     "arguments, metadata, result, each": DEFAULTS["MAX_PAYLOAD_BYTES"] // 1024**2,
     "nesting of arguments, metadata and results": DEEPEST,

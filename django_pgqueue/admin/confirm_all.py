@@ -49,7 +49,12 @@ def in_words(chosen: Filter, source: Source) -> Iterator[tuple[str, str]]:
     kinds = () if chosen.kinds == LIVE else chosen.kinds
     labels = REASONS if source is Source.DEAD else STATUSES
     named = [str(labels.get(word, word)) for word in kinds]
-    for name, values in ((kind, named), (_("queue"), chosen.queues), (_("task"), chosen.tasks)):
+    for name, values in (
+        (kind, named),
+        (_("queue"), chosen.queues),
+        (_("task"), chosen.tasks),
+        (_("tag"), chosen.tags),
+    ):
         if values:
             yield name, ", ".join(values)
     if chosen.cause is not None:
@@ -79,11 +84,12 @@ def _cause(cause: int) -> str:
 def query(chosen: Filter, source: Source) -> dict[str, Any] | None:
     """Return the filters of the list that shows the same jobs; None: no list can."""
     kinds = () if chosen.kinds == LIVE else chosen.kinds  # which a list shows without being asked
-    several = any(len(values) > 1 for values in (chosen.queues, chosen.tasks, kinds))
+    several = any(len(values) > 1 for values in (chosen.queues, chosen.tasks, chosen.tags, kinds))
     before = f"{chosen.argument_name}=" if chosen.argument_name else "arg:"
     terms = [
         chosen.task_prefix,
         None if chosen.unique_key is None else f"key:{chosen.unique_key}",
+        f"tag:{chosen.tags[0]}" if chosen.tags else None,
         None if chosen.argument is None else f"{before}{chosen.argument}",
     ]
     if several or any(getattr(chosen, name) is not None for name in UNLISTED) or sum(map(bool, terms)) > 1:

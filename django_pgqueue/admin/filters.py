@@ -27,15 +27,18 @@ from django_pgqueue.models import Queue
 from django_pgqueue.states import REASONS, STATUSES, DeathReason, Status
 
 HELP = _(
-    "An id · how the name of a task begins · key:… a unique key · arg:… an argument's value · name=… that of the "
-    "argument of that name. Redacted arguments cannot be searched."
+    "An id · how the name of a task begins · key:… a unique key · tag:… a tag · arg:… an argument's value · name=… "
+    "that of the argument of that name. Redacted arguments cannot be searched."
 )
 HELP_WITHOUT_KEY = _(
-    "An id · how the name of a task begins · arg:… an argument's value · name=… that of the argument of that name. "
-    "Redacted arguments cannot be searched."
+    "An id · how the name of a task begins · tag:… a tag · arg:… an argument's value · name=… that of the argument of "
+    "that name. Redacted arguments cannot be searched."
 )
 
 IN_KWARGS = "jsonb_path_exists(kwargs, '$.* ? (@ == $one[*])', jsonb_build_object('one', %s::jsonb))"
+
+
+PREFIXES = {"key": "unique_key", "tag": "tag", "arg": "argument"}  # of terms; the fields that the rest is for
 
 
 def search_of(term: str) -> dict[str, Any]:
@@ -46,14 +49,17 @@ def search_of(term: str) -> dict[str, Any]:
         return {"finds_nothing": True}
     if is_number:
         return {"id": int(term)}
-    if term.startswith("key:"):
-        return {"unique_key": term.removeprefix("key:").strip()}
-    if term.startswith("arg:"):
-        return {"argument": term.removeprefix("arg:").strip()}
+    prefix, colon, value = term.partition(":")
+    if colon and prefix in PREFIXES:
+        return {PREFIXES[prefix]: value.strip()}
     name, sign, value = term.partition("=")
     if sign and name.strip().isidentifier():
         return {"argument": value.strip(), "argument_name": name.strip()}
     return {"task_prefix": term} if term else {}
+
+
+def has_tag(tag: str) -> Q:
+    return Q(RawSQL("tags @> %s::text[]", ([tag],), BooleanField()))
 
 
 def has_argument(value: str, name: str | None) -> Q:
@@ -86,6 +92,7 @@ class RequestedFilter:
     id: int | None = None
     task_prefix: str | None = None
     unique_key: str | None = None
+    tag: str | None = None
     argument: str | None = None
     argument_name: str | None = None
     finds_nothing: bool = False  # no job can be so
@@ -124,6 +131,7 @@ def filter_of(asked: RequestedFilter, *, is_live: bool) -> Filter | None:
     return Filter(
         queues=(asked.queue,) if asked.queue else (),
         tasks=(asked.task,) if asked.task else (),
+        tags=() if asked.tag is None else (asked.tag,),
         kinds=kinds or (LIVE if is_live and asked.unique_key is None else ()),
         task_prefix=asked.task_prefix,
         cause=asked.cause,

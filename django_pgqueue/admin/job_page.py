@@ -104,6 +104,13 @@ class JobPage:
         words = _("%(number)s of %(most)s") % {"number": one.attempts, "most": most} if most else str(one.attempts)
         yield _("Attempts"), words
 
+        if one.tags:
+            yield _("Tags"), format_html_join(" ", '<a href="{}">{}</a>', self._tags())
+
+    def _tags(self) -> Iterator[tuple[str, str]]:
+        for tag in filter(None, self.one.tags):
+            yield self.links.to_list(str(self.one._meta.model_name), q=f"tag:{tag}"), self.scrub(tag)  # noqa: SLF001 - Django's own idiom
+
     def related(self) -> Iterator[Fact]:
         one, renderer = self.one, self.renderer
         if one.parent_id is not None:

@@ -17,7 +17,7 @@ from django_pgqueue.admin.actions import ActionsAdmin
 from django_pgqueue.admin.base import ReadOnlyAdmin, bounded_page
 from django_pgqueue.admin.changelist import KeysetList, list_database
 from django_pgqueue.admin.confirm_all import matching
-from django_pgqueue.admin.filters import RequestedFilter, filter_of, has_argument, requested_filter
+from django_pgqueue.admin.filters import RequestedFilter, filter_of, has_argument, has_tag, requested_filter
 from django_pgqueue.admin.formatting import live_column, moment_of, pretty_json_of, sentence_of
 from django_pgqueue.admin.job_page import JobPage, go_where_it_is
 from django_pgqueue.admin.keyset import IndexOrder, Route
@@ -105,6 +105,8 @@ class JobsAdmin(ReadOnlyAdmin, ActionsAdmin):
             return Route(along, Q(pk=asked.id))
         if asked.argument is not None:
             return Route(along, base, narrowed & has_argument(asked.argument, asked.argument_name), asked.may_see)
+        if asked.tag is not None:
+            return Route(along, base, narrowed & has_tag(asked.tag))
         if asked.task_prefix is not None:
             return Route(along, base, narrowed & Q(task__startswith=asked.task_prefix))
         return None

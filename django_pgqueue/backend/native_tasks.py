@@ -14,7 +14,16 @@ from django_pgqueue.backport import of_both
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidOption
 from django_pgqueue.framework import AnyTask, InvalidTask, InvalidTaskBackend, Task, TaskResultMismatch
 from django_pgqueue.keys import Conflict, FairOption, Limit, LimitOption, Unique, UniqueOption, fair_by
-from django_pgqueue.options import MEANT, OF_CALLS, OF_TASKS, TO_START_AFTER, TO_START_AT, OwnOptionsOrNone, meant_by
+from django_pgqueue.options import (
+    MEANT,
+    OF_CALLS,
+    OF_TASKS,
+    TO_START_AFTER,
+    TO_START_AT,
+    OwnOptionsOrNone,
+    Tags,
+    meant_by,
+)
 from django_pgqueue.registry import TaskDefinition
 
 T = TypeVar("T", bound=AnyTask)
@@ -47,6 +56,7 @@ class PgQueueTask(AnyTask, OwnOptionsOrNone):
     limit_key: str | None = None
     fair: FairOption = None
     fair_key: str | None = None
+    tags: Tags | None = None
     metadata: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:

@@ -37,6 +37,7 @@ def filter_from(options: Mapping[str, Any], kinds: tuple[str, ...] = ()) -> Filt
     return Filter(
         queues=tuple(options.get("queue") or ()),
         tasks=tuple(options.get("task") or ()),
+        tags=tuple(options.get("tag") or ()),
         kinds=kinds,
         older_than_seconds=older_than.total_seconds() if older_than is not None else None,
         error=options.get("error"),
@@ -48,7 +49,7 @@ def must_choose(options: Mapping[str, Any]) -> None:
     """Raise CommandError unless jobs are chosen by ids, or by a filter, or all of them; by one way only."""
     given = [
         f"--{name.replace('_', '-')}"
-        for name in ("queue", "task", "status", "reason", "older_than", "error", "unique_key", "all")
+        for name in ("queue", "task", "tag", "status", "reason", "older_than", "error", "unique_key", "all")
         if options.get(name) not in (None, False, [])
     ]
     if options["ids"] and given:

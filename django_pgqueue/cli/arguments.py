@@ -216,6 +216,7 @@ def add_enqueue(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit-key", metavar="KEY", help="of jobs with this key few run at once")
     parser.add_argument("--limit-running", type=int, metavar="N", help="how many; 1 to 1000")
     parser.add_argument("--fair-key", metavar="KEY", help="keys take turns within a queue and priority")
+    parser.add_argument("--tag", dest="tags", action="append", metavar="TAG", help="people find it by; may be repeated")
     parser.add_argument("--metadata", type=json_object, metavar="JSON", help="travels with the job")
     add_json(parser, "print the id and whether the job is a new one as JSON")
 
@@ -262,6 +263,7 @@ def add_everywhere(parser: argparse.ArgumentParser, call: Callable[..., None], a
 def _add_filter(parser: argparse._ActionsContainer) -> None:
     add_queue(parser, "of these queues")
     parser.add_argument("--task", action="append", metavar="NAME", help="of this task; may be repeated")
+    parser.add_argument("--tag", action="append", metavar="TAG", help="with this tag; repeated: with all of them")
     parser.add_argument(
         "--older-than",
         type=duration,

@@ -289,6 +289,7 @@ def explanation_of(job: Any, alias: str) -> Story:
         "kwargs": kwargs,
         "times": {},
         "options": {},
+        "tags": job.tags or [],
         "metadata": shown_by_name(job.metadata),
         "progress": shown_by_name(split(job.progress)[0]),
         "log": log_of(job),

@@ -269,6 +269,7 @@ def row_of(job: Any) -> Row:
         "queue": job.queue,
         "priority": job.priority,
         "attempts": job.attempts,
+        "tags": job.tags or [],
         "error": error_of(job),
         "enqueued_at": job.enqueued_at,
         "run_at": job.run_at,

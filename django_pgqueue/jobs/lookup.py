@@ -13,7 +13,7 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import JobDoesNotExist
 from django_pgqueue.jobs.captured_log import split
 from django_pgqueue.states import DeathReason, JobStatus
-from django_pgqueue.stored_values import read_exactly
+from django_pgqueue.stored_values import only_texts, read_exactly
 
 LARGEST_ID = 2**63 - 1
 
@@ -37,6 +37,7 @@ class JobState:
     attempts: int
     lost: int
     reason: DeathReason | None  # why it is dead
+    tags: tuple[str, ...]
     args: Any = field(repr=False)
     kwargs: Any = field(repr=False)
     result: Any = field(repr=False)  # what its task returned; None where it has not succeeded, or this is not kept
@@ -99,11 +100,12 @@ def unknown(job_id: int) -> JobDoesNotExist:
 def _state(rows: list[Row]) -> JobState | None:
     if not rows:
         return None
-    *columns, args, kwargs, result, errors, metadata, progress = rows[0]
+    *columns, tags, args, kwargs, result, errors, metadata, progress = rows[0]
     columns[1] = _word(JobStatus, columns[1])
     columns[-1] = _word(DeathReason, columns[-1])
     texts = (args, kwargs, result, errors, metadata, progress)
-    values = [*columns, *(None if text is None else read_exactly(text) for text in texts), result is not None]
+    read = (None if text is None else read_exactly(text) for text in texts)
+    values = [*columns, tuple(only_texts(tags) or ()), *read, result is not None]
     values[-2], _log = split(values[-2])
     return JobState(*values)
 

@@ -74,7 +74,7 @@ STATEMENTS = {Source.LIVE: "search_live", Source.DEAD: "search_dead", Source.SUC
 MISSING = {Source.LIVE: ("cause", "day"), Source.DEAD: ("day",), Source.SUCCEEDED: ("cause", "unique_key")}
 """Parts of a filter that a table does not have."""
 
-LISTS = frozenset({"queues", "tasks", "kinds"})  # parts of a filter that are several texts
+LISTS = frozenset({"queues", "tasks", "kinds", "tags"})  # parts of a filter that are several texts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,6 +84,7 @@ class Filter:
     queues: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()  # statuses of live jobs, reasons of dead ones; succeeded ones have none
+    tags: tuple[str, ...] = ()  # it has all of them
     older_than_seconds: float | None = None  # 0 or more since it was enqueued, died or succeeded
     error: str | None = None  # of the last entry of the history: a class, with its module or without
     before: dt.datetime | None = None  # it was enqueued, died or succeeded at this instant or earlier

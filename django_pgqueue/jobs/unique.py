@@ -247,7 +247,7 @@ def _replaced(first: KeyedCall, later: KeyedCall) -> KeyedCall:
         return first._replace(args=later.args, kwargs=later.kwargs)
     if first.options["task"] not in later.options["tasks"]:
         return first
-    options = {**first.options, "metadata": later.options["metadata"]}
+    options = {**first.options, "tags": later.options["tags"], "metadata": later.options["metadata"]}
     return first._replace(args=later.args, kwargs=later.kwargs, options=options)
 
 

@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 from django.db.models.lookups import Exact, LessThanOrEqual
 
 from django_pgqueue.migrations._base import NumberIds, QueueMigration, RunFile
-from django_pgqueue.models import NO_COUNTS, ErrorGroup, Negative, NumberArray
+from django_pgqueue.models import NO_COUNTS, ErrorGroup, Negative, NumberArray, TextArray
 
 STATUSES = ["scheduled", "queued", "limited", "running", "reserved"]
 REASONS = ["exhausted", "discarded", "lost", "killed", "expired", "unknown_task", "superseded"]
@@ -122,6 +122,7 @@ class Migration(QueueMigration):
                 ("concurrency_key", models.TextField(null=True)),
                 ("fair_key", models.TextField(null=True)),
                 ("killed_by", models.TextField(null=True)),
+                ("tags", TextArray(null=True, help_text="By which people find it.")),
                 ("metadata", models.JSONField(db_default=EMPTY_OBJECT)),
                 ("progress", models.JSONField(null=True)),
                 ("errors", models.JSONField(db_default=EMPTY_LIST, help_text="One entry for each failed attempt.")),
@@ -309,6 +310,7 @@ class Migration(QueueMigration):
                 ("concurrency_key", models.TextField(null=True)),
                 ("fair_key", models.TextField(null=True)),
                 ("killed_by", models.TextField(null=True)),
+                ("tags", TextArray(null=True, help_text="By which people find it.")),
                 ("metadata", models.JSONField(db_default=EMPTY_OBJECT)),
                 ("progress", models.JSONField(null=True)),
                 ("errors", models.JSONField(db_default=EMPTY_LIST, help_text="One entry for each failed attempt.")),
@@ -385,6 +387,7 @@ class Migration(QueueMigration):
                         ("args", models.JSONField()),
                         ("kwargs", models.JSONField()),
                         ("result", models.JSONField(null=True)),
+                        ("tags", TextArray(null=True, help_text="By which people find it.")),
                         ("metadata", models.JSONField()),
                         ("progress", models.JSONField(null=True)),
                         ("errors", models.JSONField()),

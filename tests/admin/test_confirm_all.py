@@ -264,6 +264,8 @@ def test_cause_is_named_by_the_latest_job_that_died_of_it(db):
         (Filter(kinds=("lost",), queues=("a",), cause=7), Source.DEAD, {"reason": "lost", "queue": "a", "cause": 7}),
         (Filter(kinds=("queued",)), Source.LIVE, {"status": "queued"}),
         (Filter(unique_key="k"), Source.LIVE, {"q": "key:k"}),
+        (Filter(tags=("a",)), Source.DEAD, {"q": "tag:a"}),
+        (Filter(tags=("a", "b")), Source.DEAD, None),
         (Filter(queues=("a", "b")), Source.DEAD, None),
         (Filter(older_than_seconds=5), Source.DEAD, None),
         (Filter(error="ValueError"), Source.DEAD, None),

@@ -115,6 +115,20 @@ def test_filter_of_a_list_chooses_what_the_list_shows(viewer, many, monkeypatch,
     assert sorted(job.pk for job in cl.result_list) == [one for page in pages(source, chosen) for one in page.ids]
 
 
+def test_tag_is_searched_in_all_tables(viewer, sql):
+    live = app.noop.using(tags=("import", "shop:7")).enqueue().id
+    app.noop.using(tags=("imports",)).enqueue()
+    died = dead()
+    sql("UPDATE pgqueue_dead_jobs SET tags = ARRAY[NULL, 'import'] WHERE id = %s", died)
+    succeeded = finish(10**6, tags=["import"])
+    for place, job_id in ((JOBS, live), (DEAD, died), (SUCCEEDED, succeeded)):
+        address = f"{place}?q=tag%3Aimport"
+        cl = listed(viewer, address)
+        assert [job.pk for job in cl.result_list] == [job_id]
+        assert cl.model_admin.chosen(RequestFactory().get(address)).tags == ("import",)
+        assert f'href="{place}?q=tag%3Aimport">import</a>' in viewer.get(f"{place}{job_id}/change/").content.decode()
+
+
 def test_filter_of_a_cause_chooses_the_jobs_that_died_of_it(viewer, sql):
     one, other = dead(errors=[{"error": "A", "message": "1"}]), dead(errors=[{"error": "A", "message": "2"}])
     dead(errors=[{"error": "B"}])

@@ -31,11 +31,12 @@ def test_enqueue_prints_the_id_and_takes_arguments_and_options():
     printed = jobs(
         *("enqueue", "tests.app.tasks.record", "--args", '["ü"]', "--queue", "mail", "--priority", "-7"),
         *("--max-attempts", "2", "--timeout", "90s", "--delay", "2h", "--metadata", '{"by": "cron"}'),
+        *("--tag", "import", "--tag", "shop:7"),
     )
     job = Job.objects.get()
     assert printed == f"{job.pk}\n"
     assert (job.args, job.queue, job.priority, job.max_attempts, job.timeout_seconds) == (["ü"], "mail", -7, 2, 90)
-    assert (job.metadata, job.status) == ({"by": "cron"}, "scheduled")
+    assert (job.metadata, job.tags, job.status) == ({"by": "cron"}, ["import", "shop:7"], "scheduled")
     assert dt.timedelta(hours=1) < job.run_at - timezone.now() <= dt.timedelta(hours=2)
 
 

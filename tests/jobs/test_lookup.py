@@ -25,12 +25,13 @@ def end(queue, fate, **values):
 
 
 def test_queued_job_has_not_started(queue):
-    handle = app.record.using(priority=3, metadata={"tenant": 5}).enqueue("x")
+    handle = app.record.using(priority=3, metadata={"tenant": 5}, tags=("b", "a", "b", '"{\\,')).enqueue("x")
     state, row = find(CallerConnection(), handle.id), Job.objects.get()
     assert (state.id, state.status, state.queue, state.task) == (handle.id, "queued", "default", app.record.name)
     assert (state.backend, state.priority, state.attempts, state.lost) == ("", 3, 0, 0)
     assert (state.run_at, state.enqueued_at) == (row.run_at, row.enqueued_at)
     assert (state.started_at, state.last_attempted_at, state.ended_at, state.worker_id) == (None, None, None, None)
+    assert state.tags == ("b", "a", '"{\\,')
     assert (state.args, state.kwargs, state.metadata, state.errors) == (["x"], {}, {"tenant": 5}, [])
     assert (state.reason, state.result, state.progress, state.keeps_result) == (None, None, None, False)
     assert not state.succeeded

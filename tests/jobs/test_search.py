@@ -29,6 +29,7 @@ each_source = pytest.mark.parametrize("source", list(Source), ids=lambda source:
         ("task", ("shop.a", "shop.ab"), {"tasks": ("shop.a",)}),
         ("task", ("shop.a", "ashop.a"), {"task_prefix": "shop."}),
         ("task", ("a_%b", "axxb"), {"task_prefix": "a_%"}),
+        ("tags", ("{a,b,c}", "{a,c}"), {"tags": ("b", "a")}),
         ("age", ("61 s", "59 s"), {"older_than_seconds": 60}),
         ("age", ("1 s", "-1 s"), {"older_than_seconds": 0}),
         ("errors", ('[{"error": "x.Late"}]', '[{"error": "x.TooLate"}]'), {"error": "Late"}),

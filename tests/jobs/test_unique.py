@@ -196,11 +196,12 @@ def test_expiry_is_counted_from_when_the_job_is_due():
 
 
 def test_replace_gives_a_job_that_waits_the_new_arguments_and_metadata(queue):
-    first = enqueue("old", metadata={"of": "old"}, delay=HOUR, priority=5)
-    second = enqueue("new", on_conflict="replace", metadata={"of": "new"})
+    first = enqueue("old", metadata={"of": "old"}, tags=("old",), delay=HOUR, priority=5)
+    second = enqueue("new", on_conflict="replace", metadata={"of": "new"}, tags=("new",))
     job = Job.objects.get()
     assert (second.id, second.created) == (first.id, False) == (job.id, False)
-    assert (job.args, job.metadata, job.status, job.priority) == (["new"], {"of": "new"}, "scheduled", 5)
+    assert (job.args, job.metadata, job.tags) == (["new"], {"of": "new"}, ["new"])
+    assert (job.status, job.priority) == ("scheduled", 5)
 
 
 @pytest.mark.parametrize("conflict", ["keep", "replace", "later", "earlier"])

@@ -97,9 +97,9 @@ def test_other_databases_migrate_down_and_up():
 
 @pytest.mark.django_db
 def test_sql_function_tells_queued_from_scheduled(sql):
-    [(now_id,)] = sql("SELECT pgqueue_enqueue('shop.send', '[1]')")
+    [(now_id,)] = sql("SELECT pgqueue_enqueue('shop.send', '[1]', tags => '{a,b}')")
     [(later_id,)] = sql("SELECT pgqueue_enqueue('shop.send', run_at => now() + interval '1 hour', queue => 'mail')")
-    assert Job.objects.get(pk=now_id).status == "queued"
+    assert (Job.objects.get(pk=now_id).status, Job.objects.get(pk=now_id).tags) == ("queued", ["a", "b"])
     assert (Job.objects.get(pk=later_id).status, Job.objects.get(pk=later_id).queue) == ("scheduled", "mail")
 
 

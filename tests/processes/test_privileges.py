@@ -70,7 +70,18 @@ def test_web_server_enqueues_and_can_neither_read_nor_change_what_it_has_enqueue
 
 WHAT_ENQUEUEING_SAYS = {
     *("task", "queue", "priority", "run_at", "status", "max_attempts", "lease_seconds", "timeout_seconds", "keep"),
-    *("keep_seconds", "parent_id", "schedule_id", "backend", "args", "kwargs", "metadata", "expires_at", "unique_key"),
+    *(
+        "keep_seconds",
+        "parent_id",
+        "schedule_id",
+        "backend",
+        "args",
+        "kwargs",
+        "tags",
+        "metadata",
+        "expires_at",
+        "unique_key",
+    ),
     *("unique_until", "unique_hold_seconds", "concurrency_key", "concurrency_limit", "concurrency_strict", "fair_key"),
 }
 

@@ -27,6 +27,7 @@ STORED = {
     "limit_key": "l",
     "fair": "label",
     "fair_key": "f",
+    "tags": ("import", 'a "b" {\\}, NULL', "NULL"),
     "metadata": {"order": [1]},
 }
 """For the task ``record``, whose argument is ``label``."""

@@ -33,6 +33,7 @@ held AS (
         expires_at = NULL,
         args = '[]',
         kwargs = '{}',
+        tags = NULL,
         metadata = '{}',
         progress = NULL,
         errors = '[]'
@@ -43,13 +44,13 @@ held AS (
 kept AS (
     INSERT INTO pgqueue_succeeded_jobs (
         id, succeeded_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, parent_id,
-        run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, result, metadata, progress, errors,
-        prune_at
+        run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, result, tags, metadata, progress,
+        errors, prune_at
     )
     SELECT
         held.id, statement_timestamp(), held.enqueued_at, held.run_at, held.first_started_at, held.started_at,
         held.worker_id, held.schedule_id, held.parent_id, held.run_seconds, held.priority, held.attempts, held.lost,
-        held.queue, held.task, held.backend, held.args, held.kwargs, held.result, held.metadata,
+        held.queue, held.task, held.backend, held.args, held.kwargs, held.result, held.tags, held.metadata,
         COALESCE(held.told, held.progress), held.errors, statement_timestamp() + make_interval(secs => held.keep_seconds)
     FROM held
 )

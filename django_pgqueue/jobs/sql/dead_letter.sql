@@ -54,7 +54,7 @@ buried AS (
         id, died_at, run_at, enqueued_at, first_started_at, started_at, worker_id, schedule_id, parent_id, expires_at,
         lease_seconds, timeout_seconds, priority, attempts, max_attempts, lost, snoozes, concurrency_limit,
         unique_hold_seconds, keep, keep_seconds, concurrency_strict, reason, queue, task, backend, args, kwargs,
-        unique_key, unique_until, concurrency_key, fair_key, killed_by, metadata, progress, errors
+        unique_key, unique_until, concurrency_key, fair_key, killed_by, tags, metadata, progress, errors
     )
     SELECT
         gone.id, statement_timestamp(), gone.run_at, gone.enqueued_at,
@@ -68,7 +68,7 @@ buried AS (
         gone.unique_hold_seconds, gone.keep, gone.keep_seconds, gone.concurrency_strict, gone.reason, gone.queue,
         gone.task, gone.backend, gone.args, gone.kwargs, gone.unique_key, gone.unique_until, gone.concurrency_key,
         gone.fair_key,
-        COALESCE(gone.killed_by, %(by)s::text), gone.metadata, gone.progress,
+        COALESCE(gone.killed_by, %(by)s::text), gone.tags, gone.metadata, gone.progress,
         CASE WHEN jsonb_array_length(gone.errors) >= 20 THEN gone.errors - 10 ELSE gone.errors END
             || gone.entry
     FROM gone

@@ -4,7 +4,7 @@
 -- enqueued and is due.
 INSERT INTO pgqueue_jobs (
     task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, keep_seconds, parent_id,
-    schedule_id, backend, args, kwargs, metadata
+    schedule_id, backend, args, kwargs, tags, metadata
 )
 SELECT
     %(task)s::text,
@@ -22,6 +22,7 @@ SELECT
     %(backend)s::text,
     %(args)s::jsonb,
     %(kwargs)s::jsonb,
+    %(tags)s::text[],
     %(metadata)s::jsonb
 FROM (
     SELECT COALESCE(

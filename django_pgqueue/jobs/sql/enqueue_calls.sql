@@ -11,7 +11,7 @@ WITH options AS MATERIALIZED (
     FROM json_to_recordset(%(options)s::json) AS options (
         number integer, task text, queue text, priority smallint, run_at timestamptz, delay_seconds double precision,
         max_attempts smallint, lease_seconds integer, timeout_seconds integer, keep boolean, keep_seconds integer,
-        parent_id bigint, schedule_id bigint, backend text, metadata text
+        parent_id bigint, schedule_id bigint, backend text, tags text[], metadata text
     )
     CROSS JOIN LATERAL (
         SELECT COALESCE(options.run_at, statement_timestamp() + make_interval(secs => options.delay_seconds))
@@ -19,7 +19,7 @@ WITH options AS MATERIALIZED (
 )
 INSERT INTO pgqueue_jobs (
     task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, keep_seconds, parent_id,
-    schedule_id, backend, args, kwargs, metadata
+    schedule_id, backend, args, kwargs, tags, metadata
 )
 SELECT
     options.task,
@@ -37,6 +37,7 @@ SELECT
     options.backend,
     COALESCE(call.args::jsonb, '[]'),
     COALESCE(call.kwargs::jsonb, '{}'),
+    options.tags,
     options.metadata_object
 FROM ROWS FROM (
     generate_series(1, %(number)s::integer),

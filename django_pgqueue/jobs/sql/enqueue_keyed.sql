@@ -23,8 +23,8 @@ WITH call AS MATERIALIZED (
 )
 INSERT INTO pgqueue_jobs (
     task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, keep_seconds, parent_id,
-    schedule_id, backend, args, kwargs, metadata, expires_at, unique_key, unique_until, unique_hold_seconds, concurrency_key,
-    concurrency_limit, concurrency_strict, fair_key
+    schedule_id, backend, args, kwargs, tags, metadata, expires_at, unique_key, unique_until, unique_hold_seconds,
+    concurrency_key, concurrency_limit, concurrency_strict, fair_key
 )
 SELECT
     %(task)s::text,
@@ -49,6 +49,7 @@ SELECT
     %(backend)s::text,
     COALESCE(call.args::jsonb, '[]'),
     COALESCE(call.kwargs::jsonb, '{}'),
+    %(tags)s::text[],
     %(metadata)s::jsonb,
     COALESCE(
         %(expires_at)s::timestamptz,

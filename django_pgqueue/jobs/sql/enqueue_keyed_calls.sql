@@ -7,7 +7,7 @@ WITH options AS MATERIALIZED (
     FROM json_to_recordset(%(options)s::json) AS options (
         number integer, task text, queue text, priority smallint, run_at timestamptz, delay_seconds double precision,
         max_attempts smallint, lease_seconds integer, timeout_seconds integer, keep boolean, keep_seconds integer,
-        parent_id bigint, schedule_id bigint, backend text, metadata text, expires_at timestamptz,
+        parent_id bigint, schedule_id bigint, backend text, tags text[], metadata text, expires_at timestamptz,
         expires_seconds double precision, unique_until text, unique_hold_seconds integer, concurrency_limit smallint,
         concurrency_strict boolean
     )
@@ -48,8 +48,8 @@ turn AS MATERIALIZED (
 )
 INSERT INTO pgqueue_jobs (
     task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, keep_seconds, parent_id,
-    schedule_id, backend, args, kwargs, metadata, expires_at, unique_key, unique_until, unique_hold_seconds, concurrency_key,
-    concurrency_limit, concurrency_strict, fair_key
+    schedule_id, backend, args, kwargs, tags, metadata, expires_at, unique_key, unique_until, unique_hold_seconds,
+    concurrency_key, concurrency_limit, concurrency_strict, fair_key
 )
 SELECT
     options.task,
@@ -74,6 +74,7 @@ SELECT
     options.backend,
     COALESCE(call.args::jsonb, '[]'),
     COALESCE(call.kwargs::jsonb, '{}'),
+    options.tags,
     options.metadata::jsonb,
     COALESCE(
         options.expires_at,

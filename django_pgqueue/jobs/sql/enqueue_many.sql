@@ -4,7 +4,7 @@
 -- for all jobs, or as NULL if no job has any.
 INSERT INTO pgqueue_jobs (
     task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, keep_seconds, parent_id,
-    backend, args, kwargs, metadata
+    backend, args, kwargs, tags, metadata
 )
 SELECT
     %(task)s::text,
@@ -21,6 +21,7 @@ SELECT
     %(backend)s::text,
     COALESCE(call.args::jsonb, '[]'),
     COALESCE(call.kwargs::jsonb, '{}'),
+    %(tags)s::text[],
     %(metadata)s::jsonb
 FROM (
     SELECT COALESCE(

@@ -5,7 +5,7 @@
 SELECT
     job.id, job.status, job.queue, job.task, job.backend, job.priority, job.run_at, job.enqueued_at,
     NULLIF(job.first_started_at, 'epoch') AS started_at, NULLIF(job.started_at, 'epoch') AS last_attempted_at,
-    NULL::timestamptz AS ended_at, NULLIF(job.worker_id, 0) AS worker_id, job.attempts, job.lost, NULL::text AS reason,
+    NULL::timestamptz AS ended_at, NULLIF(job.worker_id, 0) AS worker_id, job.attempts, job.lost, NULL::text AS reason, job.tags,
     job.args::text, job.kwargs::text, NULL::text AS result, job.errors::text, job.metadata::text, job.progress::text
 FROM pgqueue_jobs AS job
 WHERE job.id = %(id)s::bigint AND job.status <> 'reserved'
@@ -13,7 +13,7 @@ UNION ALL
 SELECT
     dead.id, 'dead', dead.queue, dead.task, dead.backend, dead.priority, dead.run_at, dead.enqueued_at,
     NULLIF(dead.first_started_at, 'epoch'), NULLIF(dead.started_at, 'epoch'),
-    dead.died_at, NULLIF(dead.worker_id, 0), dead.attempts, dead.lost, dead.reason,
+    dead.died_at, NULLIF(dead.worker_id, 0), dead.attempts, dead.lost, dead.reason, dead.tags,
     dead.args::text, dead.kwargs::text, NULL, dead.errors::text, dead.metadata::text, dead.progress::text
 FROM pgqueue_dead_jobs AS dead
 WHERE dead.id = %(id)s::bigint
@@ -21,7 +21,7 @@ UNION ALL
 SELECT
     done.id, 'succeeded', done.queue, done.task, done.backend, done.priority, done.run_at, done.enqueued_at,
     done.first_started_at, done.started_at,
-    done.succeeded_at, NULLIF(done.worker_id, 0), done.attempts, done.lost, NULL,
+    done.succeeded_at, NULLIF(done.worker_id, 0), done.attempts, done.lost, NULL, done.tags,
     done.args::text, done.kwargs::text, done.result::text, done.errors::text, done.metadata::text, done.progress::text
 FROM pgqueue_succeeded_jobs AS done
 WHERE done.id = %(id)s::bigint
@@ -29,7 +29,7 @@ UNION ALL
 SELECT
     held.id, 'reserved', held.queue, held.task, held.backend, held.priority, held.run_at, held.enqueued_at,
     NULLIF(held.first_started_at, 'epoch'), NULLIF(held.started_at, 'epoch'),
-    NULL, NULLIF(held.worker_id, 0), held.attempts, held.lost, NULL,
+    NULL, NULLIF(held.worker_id, 0), held.attempts, held.lost, NULL, held.tags,
     held.args::text, held.kwargs::text, NULL, held.errors::text, held.metadata::text, held.progress::text
 FROM pgqueue_jobs AS held
 WHERE held.id = %(id)s::bigint AND held.status = 'reserved'

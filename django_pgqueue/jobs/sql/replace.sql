@@ -15,6 +15,7 @@ SET args = COALESCE((
             unnest(%(unique_keys)s::text[]), jsonb_array_elements(%(kwargs)s::jsonb)
         ) AS call (unique_key, kwargs)
     ) -> job.unique_key, '{}'),
+    tags = %(tags)s::text[],
     metadata = %(metadata)s::jsonb
 -- By primary key in an array: with ctid a row that was waited for would be missed, with a join all rows might be read.
 WHERE job.id = ANY (ARRAY(

@@ -21,6 +21,7 @@ SET status = 'reserved',
     expires_at = NULL,
     args = '[]',
     kwargs = '{}',
+    tags = NULL,
     metadata = '{}',
     progress = NULL,
     errors = '[]'

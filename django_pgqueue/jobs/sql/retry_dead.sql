@@ -18,7 +18,7 @@ retried AS (
     INSERT INTO pgqueue_jobs (
         id, run_at, enqueued_at, schedule_id, parent_id, lease_seconds, timeout_seconds, priority, max_attempts,
         concurrency_limit, unique_hold_seconds, keep, keep_seconds, concurrency_strict, status, queue, task, backend,
-        args, kwargs, unique_key, unique_until, concurrency_key, fair_key, metadata, progress, errors
+        args, kwargs, unique_key, unique_until, concurrency_key, fair_key, tags, metadata, progress, errors
     )
     SELECT
         target.id, statement_timestamp(), target.enqueued_at, target.schedule_id, target.parent_id,
@@ -27,7 +27,7 @@ retried AS (
         CASE WHEN target.concurrency_key IS NULL THEN 'queued' ELSE 'limited' END, target.queue, target.task,
         target.backend, target.args, target.kwargs, target.unique_key,
         CASE target.unique_until WHEN 'started' THEN 'start' WHEN 'given_up' THEN 'end' ELSE target.unique_until END,
-        target.concurrency_key, target.fair_key, target.metadata, target.progress,
+        target.concurrency_key, target.fair_key, target.tags, target.metadata, target.progress,
         CASE WHEN jsonb_array_length(target.errors) >= 20 THEN target.errors - 10 ELSE target.errors END
             || jsonb_build_object(
                 'kind', 'retried', 'attempt', target.attempts, 'at', statement_timestamp(), 'by', %(by)s::text,

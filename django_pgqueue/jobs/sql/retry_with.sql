@@ -12,7 +12,7 @@ retried AS (
     INSERT INTO pgqueue_jobs (
         run_at, enqueued_at, parent_id, lease_seconds, timeout_seconds, priority, max_attempts, concurrency_limit,
         unique_hold_seconds, keep, keep_seconds, concurrency_strict, status, queue, task, backend, args, kwargs,
-        unique_key, unique_until, concurrency_key, fair_key, metadata, errors
+        unique_key, unique_until, concurrency_key, fair_key, tags, metadata, errors
     )
     SELECT
         statement_timestamp(), statement_timestamp(), target.id, target.lease_seconds, target.timeout_seconds,
@@ -35,7 +35,7 @@ retried AS (
             WHEN target.unique_until = 'given_up' THEN 'end'
             ELSE COALESCE(target.unique_until, %(unique_until)s::text)
         END,
-        %(concurrency_key)s::text, %(fair_key)s::text, target.metadata,
+        %(concurrency_key)s::text, %(fair_key)s::text, target.tags, target.metadata,
         jsonb_build_array(
             jsonb_build_object(
                 'kind', 'retried_with', 'attempt', 0, 'at', statement_timestamp(), 'by', %(by)s::text,

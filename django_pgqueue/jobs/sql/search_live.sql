@@ -11,6 +11,7 @@ looked AS MATERIALIZED (
         (%(queues)s::text[] IS NULL OR job.queue = ANY (%(queues)s::text[]))
             AND (%(tasks)s::text[] IS NULL OR job.task = ANY (%(tasks)s::text[]))
             AND (%(task_prefix)s::text IS NULL OR starts_with(job.task, %(task_prefix)s::text))
+            AND (%(tags)s::text[] IS NULL OR job.tags @> %(tags)s::text[])
             AND (
                 %(unique_key)s::text IS NULL
                 OR job.unique_key = %(unique_key)s::text AND job.unique_until IN ('end', 'start')

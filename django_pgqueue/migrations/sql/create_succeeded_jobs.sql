@@ -19,6 +19,7 @@ CREATE TABLE pgqueue_succeeded_jobs (
     args jsonb NOT NULL,
     kwargs jsonb NOT NULL,
     result jsonb,
+    tags text[],
     metadata jsonb NOT NULL,
     progress jsonb,
     errors jsonb NOT NULL,

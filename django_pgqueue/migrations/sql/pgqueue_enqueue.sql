@@ -16,7 +16,8 @@ CREATE FUNCTION pgqueue_enqueue(
     unique_key text DEFAULT NULL,
     unique_until text DEFAULT 'end',
     concurrency_key text DEFAULT NULL,
-    concurrency_limit integer DEFAULT 1
+    concurrency_limit integer DEFAULT 1,
+    tags text[] DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpgsql
 AS $$
@@ -29,7 +30,7 @@ BEGIN
     LOOP
         INSERT INTO pgqueue_jobs (
             task, args, kwargs, queue, priority, run_at, max_attempts, unique_key, unique_until, concurrency_key,
-            concurrency_limit, status
+            concurrency_limit, tags, status
         )
         VALUES (
             pgqueue_enqueue.task,
@@ -43,6 +44,7 @@ BEGIN
             CASE WHEN pgqueue_enqueue.unique_key IS NOT NULL THEN pgqueue_enqueue.unique_until END,
             pgqueue_enqueue.concurrency_key,
             CASE WHEN pgqueue_enqueue.concurrency_key IS NOT NULL THEN pgqueue_enqueue.concurrency_limit END,
+            pgqueue_enqueue.tags,
             CASE
                 WHEN pgqueue_enqueue.run_at > statement_timestamp() THEN 'scheduled'
                 WHEN pgqueue_enqueue.concurrency_key IS NOT NULL THEN 'limited'

@@ -56,6 +56,15 @@ def test_list_shows_live_jobs_or_dead_or_succeeded_ones(sql):
     assert "only dead ones have a --reason" in refused("list", "--status", "succeeded", "--reason", "lost")
 
 
+def test_tags_choose_jobs_that_have_all_of_them():
+    first, second = (app.noop.using(tags=tags).enqueue().id for tags in (("import", "shop:7"), ("import",)))
+    app.noop.enqueue()
+    found = json.loads(jobs("list", "--tag", "import", "--json"))["jobs"]
+    assert [(row["id"], row["tags"]) for row in found] == [(first, ["import", "shop:7"]), (second, ["import"])]
+    assert "Moved to queue other: 1." in jobs("move", "--tag", "import", "--tag", "shop:7", "--to", "other")
+    assert "tags:\n    1: import\n" in jobs("show", second)
+
+
 def test_names_do_nothing_to_the_terminal():
     Job.objects.create(task="x\x1b[2Jy", queue="a\nb")
     assert "x?[2Jy" in jobs("list")
