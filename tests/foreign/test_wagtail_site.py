@@ -13,6 +13,7 @@ from playwright.sync_api import Page, sync_playwright
 from tests.browser.conftest import CHROMIUM, PATIENCE
 from tests.foreign.environment import INSIDE, Foreign
 from tests.support import needs
+from tests.support.pages import DOCS, blocks
 from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -32,6 +33,20 @@ page.save_revision().publish()
 page.delete()
 """
 
+UPLOAD = """
+import io
+from django.core.files.base import ContentFile
+from PIL import Image as Picture
+from wagtail.images.models import Image
+file = io.BytesIO()
+Picture.new("RGB", (1000, 800)).save(file, "PNG")
+Image.objects.create(title="Ammonite", file=ContentFile(file.getvalue(), "ammonite.png"))
+"""
+RENDITIONS = """
+from wagtail.images.models import Image
+print(*sorted(Image.objects.get().renditions.values_list("filter_spec", flat=True)))
+"""
+
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=needs.CHROMIUM)
 
 
@@ -41,6 +56,8 @@ class Site:
         foreign.run("-m", "wagtail.bin.wagtail", "start", "museum")
         self.folder = foreign.folder / "museum"
         shutil.copy(INSIDE / "site_settings.py", self.folder / "museum" / "settings" / "local.py")
+        [_, renditions] = blocks(DOCS / "how-to" / "wagtail.md", "python")
+        (self.folder / "home" / "tasks.py").write_text(renditions)
         self.url = f"http://127.0.0.1:{free_port()}"
 
     def manage(self, *arguments: str, **environment: str) -> str:
@@ -131,3 +148,10 @@ def test_task_of_a_page_that_is_gone_is_discarded(site):
     assert [(job["reason"], job["attempts"]) for job in site.jobs("--status", "dead")] == [("discarded", 1)] * len(
         TASKS
     )
+
+
+def test_renditions_are_made_by_the_task_of_the_page(site):
+    site.manage("shell", "-v", "0", "-c", UPLOAD)
+    assert "home.tasks.make_renditions" in {job["task"] for job in site.jobs()}
+    site.manage("pgqueue_worker", "--drain")
+    assert site.manage("shell", "-v", "0", "-c", RENDITIONS).split() == ["fill-400x300", "width-800"]
