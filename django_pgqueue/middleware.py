@@ -229,6 +229,8 @@ def _noted_aexit(method: Any, manager: Any) -> Callable[..., Any]:
 
 # One middleware
 
+RAISED_BY = "Raised by the middleware"
+
 
 @contextlib.contextmanager
 def _noted(method: Any, when: str, *, of_task: BaseException | None = None) -> Iterator[None]:
@@ -237,8 +239,14 @@ def _noted(method: Any, when: str, *, of_task: BaseException | None = None) -> I
         yield
     except BaseException as error:
         if error is not of_task:
-            error.add_note(f"Raised by the middleware {_name_of(method)}, {when}.")
+            error.add_note(f"{RAISED_BY} {_name_of(method)}, {when}.")
         raise
+
+
+def is_of_middleware(error: BaseException) -> bool:
+    """Whether a middleware has raised it, or what Django has made it of, and not what the middleware surrounds."""
+    notes = [*getattr(error, "__notes__", ()), *getattr(error.__cause__, "__notes__", ())]
+    return any(note.startswith(RAISED_BY) for note in notes)
 
 
 def context_manager(method: Callable[[Any], Any], argument: Any, *, is_async: bool = False) -> Any:

@@ -25,6 +25,7 @@ from django_pgqueue.exceptions import InvalidSchedule, PgQueueError
 from django_pgqueue.jobs.enqueue import insert, send_enqueued
 from django_pgqueue.jobs.serialization import check_signature
 from django_pgqueue.jobs.unique import InsertResult
+from django_pgqueue.middleware import is_of_middleware
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.schedules.periodic import declared, stored_options
 from django_pgqueue.schedules.recurrence import SHORTEST, Recurrence, recurrence_of
@@ -234,18 +235,17 @@ def _write_or_halve(database: QueueConnection, decisions: Sequence[Decision], no
     """Write decisions in one transaction; if that fails, in smaller ones, until the one that fails is alone."""
     try:
         return _write(database, decisions, now)
-    except Error as error:
-        if is_transient(error) and not is_locked(error) and not (is_too_much(error) and len(decisions) > 1):
+    except (Exception, SystemExit) as error:
+        close_broken_connections()  # those of a middleware
+        reason, own = error, error if isinstance(error, Error) and not is_of_middleware(error) else None
+        if own and is_transient(own) and not is_locked(own) and not (is_too_much(own) and len(decisions) > 1):
             raise
-        reason: Exception = error
-    except Exception as error:  # noqa: BLE001 - an odd schedule must not stop the others
-        reason = error
     if len(decisions) > 1:
         fired, half = FireResult(), len(decisions) // 2
         for part in (decisions[:half], decisions[half:]):
             fired.add(_write_or_halve(database, part, now))
         return fired
-    if is_locked(reason):
+    if own and is_locked(own):
         return FireResult()  # an open transaction has enqueued a job with the same unique key
     return _write(database, [_skip(decisions[0].row, first_line(reason))], now)
 

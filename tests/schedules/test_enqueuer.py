@@ -1,5 +1,6 @@
 """Ticks become jobs, each once, however many workers try."""
 
+import contextlib
 import datetime as dt
 import logging
 import random
@@ -264,6 +265,66 @@ def test_key_is_computed_again_by_a_connection_that_works_once_its_database_is_b
 
     pids: list[tuple[int]] = []
     keyed(compute)
+    make(args=["one"])
+    try:
+        assert fire_due(queue, now=START).jobs == 1
+        sql("SELECT pg_terminate_backend(%s)", *pids[0])
+        until_gone(queue, *pids[0])
+        assert fire_due(queue, now=START + HOUR).jobs == 0
+        assert Schedule.objects.get().last_error
+        assert fire_due(queue, now=START + 2 * HOUR).jobs == 1
+        assert len(set(pids)) == 2
+    finally:
+        connections["other"].close()
+
+
+@pytest.fixture
+def surrounded(settings):
+    """Surround the inserts by a function of the calls."""
+
+    def set_function(function):
+        class Surrounding:
+            def enqueue(self, jobs):
+                function(jobs.calls)
+                return contextlib.nullcontext()
+
+        settings.PGQUEUE = {"MIDDLEWARE": [Surrounding()]}
+
+    return set_function
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(OperationalError("gone"), InterfaceError("gone"), psycopg.OperationalError("gone"), KeyError("gone")),
+        *(psycopg.errors.LockNotAvailable("held"), SystemExit("gone")),
+    ],
+    ids=repr,
+)
+def test_schedule_that_a_middleware_refuses_stops_neither_others_nor_maintenance(queue, surrounded, error):
+    def refuse(calls):
+        if ("odd",) in [args for args, _ in calls]:
+            raise error
+
+    surrounded(refuse)
+    make("odd", args=["odd"])
+    make("good", args=["good"])
+    assert fire_due(queue, now=START).jobs == 1
+    errors = dict(Schedule.objects.values_list("name", "last_error"))
+    assert error.args[0] in errors.pop("odd")
+    assert errors == {"good": ""}
+    assert set(Schedule.objects.values_list("next_at", flat=True)) == {START + HOUR}
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_middleware_has_a_connection_that_works_once_its_database_is_back(queue, surrounded, sql):
+    def ask(_):
+        with connections["other"].cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            pids.extend(cursor.fetchall())
+
+    pids: list[tuple[int]] = []
+    surrounded(ask)
     make(args=["one"])
     try:
         assert fire_due(queue, now=START).jobs == 1
