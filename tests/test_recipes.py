@@ -85,6 +85,7 @@ def test_each_recipe_is_run_below():
         "Fan out, then join",
         "One after the other",
         "Long import that resumes",
+        "Large payloads",
     }
 
 
@@ -200,6 +201,36 @@ def test_import_goes_on_where_the_attempt_before_has_ended(run):
     run_jobs(until=dt.timedelta(minutes=1), errors="collect")
     assert saved == [*range(1200)]
     assert SucceededJob.objects.get().progress["done"] == 1200
+
+
+class TestLargePayloads:
+    @pytest.fixture
+    def recipe(self, run, settings):
+        settings.STORAGES = settings.STORAGES | {
+            "jobs": {"BACKEND": "django.core.files.storage.InMemoryStorage"},
+        }
+        self.saved = []
+        return run(RECIPES["Large payloads"], save=self.saved.append)
+
+    def test_what_is_large_is_stored_and_read_by_each_attempt(self, recipe):
+        small, large = ["x"], ["x" * recipe.LARGE]
+        for rows in (small, large):
+            recipe.upload(rows)
+        kept, stored = (job.args[0] for job in Job.objects.order_by("id"))
+        assert kept == {"value": small}
+        assert [*stored] == ["stored"]
+        run_jobs()
+        assert self.saved == [small, large]
+        assert recipe.read(stored) == large
+
+    def test_old_files_are_deleted(self, recipe, monkeypatch):
+        old = recipe.put_aside("x" * recipe.LARGE)
+        later = timezone.now() + recipe.KEPT + dt.timedelta(days=2)
+        monkeypatch.setattr(recipe.timezone, "now", lambda: later)
+        new = recipe.put_aside("y" * recipe.LARGE)
+        recipe.delete_old_payloads()
+        assert recipe.storages["jobs"].exists(new["stored"])
+        assert not recipe.storages["jobs"].exists(old["stored"])
 
 
 def test_pieces_on_idempotency_run(run):
