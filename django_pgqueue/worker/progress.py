@@ -76,7 +76,7 @@ class PendingUpdates:
         return SentUpdates(self._sent, last, context.send_updates(database, self._sent)) if self._sent else None
 
     def took(self, sent: SentUpdates | None) -> None:
-        """Process the answer. Reports on locked rows are sent again; runs of jobs that are not held are forgotten."""
+        """Process the answer. Reports on locked rows are sent again; runs of jobs that have no row are forgotten."""
         if sent is None:
             return
         now = time.monotonic()
@@ -84,7 +84,7 @@ class PendingUpdates:
             run.written_at = now
             if run.id in sent.written:
                 del self._pending[run.run_id]
-            elif run.run_id not in self._shared.held():
+            elif run.ended is not None or run.run_id not in self._shared.held():  # by finish_job(), or at its end
                 del self._pending[run.run_id]
                 run.tell = None
 

@@ -12,7 +12,7 @@ from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.executor import run
 from django_pgqueue.jobs.interrupts import ThreadInterrupts
 from django_pgqueue.models import DeadJob, Job, SucceededJob
-from django_pgqueue.records import Fate
+from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import DeathReason
 from django_pgqueue.worker import progress
 from tests.support.consumers import cycle
@@ -180,6 +180,18 @@ def test_thread_that_goes_on_after_the_end_of_its_job_is_forgotten(consumer, run
     current.set_progress(2)
     assert consumer._updates.wait_until() == math.inf
     assert SucceededJob.objects.get().progress is None
+
+
+def test_task_that_goes_on_after_finish_job_is_forgotten(consumer, run_one, sql):
+    """Its row is gone: there is nothing to try again until it returns."""
+    current = run_one()
+    sql("DELETE FROM pgqueue_jobs")
+    current.ended = Outcome(current.claimed, Fate.RECORDED)
+    current.set_progress(1)
+    cycle(consumer)
+    assert consumer._updates.wait_until() == math.inf
+    current.set_progress(2)
+    assert consumer._updates.wait_until() == math.inf
 
 
 def test_news_that_the_database_refuses_cost_no_outcome(consumer, run_one, monkeypatch):
