@@ -12,6 +12,9 @@
     ├── QueueFull              (queue.Full)            the queue has no room for more jobs
     ├── InvalidBulkAction      (ValueError)            an action that can never be done to many jobs
     ├── InvalidFilter          (ValueError)            a filter on a field that these jobs do not have
+    ├── InvalidWorkflow        (ValueError)            a workflow that cannot work
+    ├── StageClosed                                    no members are added to this stage any more
+    ├── WorkflowDoesNotExist   (LookupError)           no workflow has this id or key, or the job is no member
     ├── NoResult                                       base: there is no result of the job
     │   ├── JobDoesNotExist    (LookupError)           no job has this id
     │   ├── JobNotFinished                             it has not ended yet
@@ -58,6 +61,7 @@ __all__ = [
     "InvalidLimit",
     "InvalidOption",
     "InvalidSchedule",
+    "InvalidWorkflow",
     "JobControl",
     "JobDied",
     "JobDoesNotExist",
@@ -82,7 +86,9 @@ __all__ = [
     "ResultRefused",
     "Retry",
     "Snooze",
+    "StageClosed",
     "TaskDoesNotExist",
+    "WorkflowDoesNotExist",
 ]
 
 
@@ -141,6 +147,18 @@ class InvalidBulkAction(PgQueueError, ValueError):
 
 class InvalidFilter(PgQueueError, ValueError):
     """A filter asks for what the jobs of its table do not have, as live ones have no cause of death."""
+
+
+class InvalidWorkflow(PgQueueError, ValueError):
+    """A workflow cannot work, as one whose stages wait for each other. Nothing was enqueued."""
+
+
+class StageClosed(PgQueueError):
+    """The stage takes no more members: it is over, or sealed for code that is no member of its workflow."""
+
+
+class WorkflowDoesNotExist(PgQueueError, LookupError):
+    """No workflow has this id or unique key, or the running job is a member of none."""
 
 
 class NoResult(PgQueueError):

@@ -28,8 +28,12 @@ from django_pgqueue.states import (
     NEVER,
     CatchUp,
     DeathReason,
+    OnDeath,
+    OpensWhen,
+    StageStatus,
     Status,
     UniqueUntil,
+    WorkflowStatus,
 )
 from django_pgqueue.stored_values import only_texts, read
 
@@ -120,6 +124,7 @@ class JobRow(models.Model):
 
     schedule_id = models.BigIntegerField(null=True)
     parent_id = models.BigIntegerField(null=True, help_text=_("The job that enqueued it."))
+    stage_id = models.BigIntegerField(null=True, help_text=_("The stage of a workflow that it is a member of."))
     task = models.TextField(_("task"))
     tags = TextArray(null=True, help_text=_("By which people find it."))
     progress = StoredJSON(null=True)
@@ -215,6 +220,7 @@ class Job(RunnableJobRow):
             ),
             models.Index(fields=["id"], name="pgqueue_jobs_started", condition=Q(unique_until=UniqueUntil.STARTED)),
             models.Index(fields=["expires_at"], name="pgqueue_jobs_expiry", condition=Q(expires_at__isnull=False)),
+            models.Index(fields=["stage_id", "id"], name="pgqueue_jobs_stage", condition=Q(stage_id__isnull=False)),
         ]
         constraints = [
             models.UniqueConstraint(
@@ -267,7 +273,7 @@ class Job(RunnableJobRow):
                 & ~Q(concurrency_key="")
                 & (
                     Q(concurrency_slot__isnull=False, concurrency_slot__range=(1, models.F("concurrency_limit")))
-                    | Q(status__in=[Status.SCHEDULED, Status.LIMITED, Status.RESERVED])
+                    | Q(status__in=[Status.SCHEDULED, Status.LIMITED, Status.RESERVED, Status.BLOCKED])
                 ),
                 name="pgqueue_jobs_admitted",
             ),
@@ -303,6 +309,9 @@ class DeadJob(RunnableJobRow):
             models.Index(fields=["cause", "-died_at", "-id"], name="pgqueue_dead_jobs_cause"),
             models.Index(
                 fields=["schedule_id", "-id"], name="pgqueue_dead_jobs_schedule", condition=Q(schedule_id__isnull=False)
+            ),
+            models.Index(
+                fields=["stage_id", "id"], name="pgqueue_dead_jobs_stage", condition=Q(stage_id__isnull=False)
             ),
         ]
         constraints = [
@@ -513,6 +522,199 @@ class Schedule(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Workflow(models.Model):
+    """Jobs that belong together: stages of members, each of which opens when those before it are over.
+
+    Whether a stage is over is asked of the live jobs: there is no count that could be wrong.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    begun_at = models.DateTimeField(_("begun at"), db_default=Now())
+    ended_at = models.DateTimeField(_("ended at"), null=True)
+    deadline_at = models.DateTimeField(_("deadline"), null=True, help_text=_("It fails if it is still open then."))
+    parent_stage_id = models.BigIntegerField(
+        null=True, help_text=_("The stage of another workflow that is not over before this one.")
+    )
+    status = models.TextField(_("status"), choices=WorkflowStatus.choices, db_default=WorkflowStatus.OPEN)
+    on_death = models.TextField(_("on death"), choices=OnDeath.choices, db_default=OnDeath.WAIT)
+    name = models.TextField(_("name"))
+    unique_key = models.TextField(_("unique key"), null=True, help_text=_("Of one open workflow at a time."))
+    ended_by = models.TextField(
+        _("ended by"), db_default="", help_text=_("User who has killed it; empty if its deadline has ended it.")
+    )
+    context = StoredJSON(_("context"), db_default=EMPTY_OBJECT, help_text=_("For all members to read."))
+
+    class Meta:
+        db_table = "pgqueue_workflows"
+        verbose_name = _("workflow")
+        verbose_name_plural = _("workflows")
+        default_permissions = ("view",)
+        permissions = [
+            ("kill_workflow", "Can kill workflows"),
+            ("retry_workflow", "Can retry dead members of workflows"),
+            ("skip_stage", "Can skip stages of workflows"),
+            ("seal_stage", "Can seal stages of workflows"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["deadline_at"],
+                name="pgqueue_workflows_deadline",
+                condition=Q(status=WorkflowStatus.OPEN, deadline_at__isnull=False),
+            ),
+            models.Index(
+                fields=["parent_stage_id"],
+                name="pgqueue_workflows_parent",
+                condition=Q(parent_stage_id__isnull=False),
+            ),
+            models.Index(fields=["ended_at"], name="pgqueue_workflows_ended", condition=Q(ended_at__isnull=False)),
+            models.Index(fields=["name", "-id"], name="pgqueue_workflows_name"),
+            models.Index(fields=["status", "-id"], name="pgqueue_workflows_status"),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["unique_key"], name="pgqueue_workflows_unique", condition=Q(status=WorkflowStatus.OPEN)
+            ),
+            models.CheckConstraint(condition=Q(status__in=list(WorkflowStatus)), name="pgqueue_workflows_known_status"),
+            models.CheckConstraint(condition=Q(on_death__in=list(OnDeath)), name="pgqueue_workflows_on_death"),
+            models.CheckConstraint(
+                condition=Q(status=WorkflowStatus.OPEN, ended_at=None)
+                | ~Q(status=WorkflowStatus.OPEN) & Q(ended_at__isnull=False),
+                name="pgqueue_workflows_end",
+            ),
+            models.CheckConstraint(
+                condition=~Q(name="") & are_at_most(name=LONGEST_NAME, unique_key=LONGEST_KEY),
+                name="pgqueue_workflows_lengths",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} #{self.pk}"
+
+
+class Stage(models.Model):
+    """Members of a workflow that run side by side.
+
+    The id is that of the workflow in the upper bits, then the number of the stage from 0, then whether it collects the
+    results of its members: members know all three by the one column ``stage_id``.
+    """
+
+    id = models.BigIntegerField(primary_key=True)
+    opened_at = models.DateTimeField(_("opened at"), null=True)
+    ended_at = models.DateTimeField(_("ended at"), null=True)
+    moves_after = models.BigIntegerField(
+        null=True, help_text=_("Members above this id are still to be opened, or removed; empty: none.")
+    )
+    members = models.IntegerField(_("members"), db_default=0, help_text=_("With which the workflow was begun."))
+    died = models.IntegerField(_("died"), db_default=0, help_text=_("Members that were dead when it ended."))
+    is_sealed = models.BooleanField(_("sealed"), db_default=True, help_text=_("Closed to new members from outside."))
+    status = models.TextField(_("status"), choices=StageStatus.choices, db_default=StageStatus.BLOCKED)
+    opens_when = models.TextField(_("opens when"), choices=OpensWhen.choices, db_default=OpensWhen.SUCCEEDED)
+    name = models.TextField(_("name"))
+    previous = StoredJSON(null=True, help_text=_("Arguments that take the result of the member before."))
+
+    class Meta:
+        db_table = "pgqueue_stages"
+        verbose_name = _("stage")
+        verbose_name_plural = _("stages")
+        default_permissions = ()
+        indexes = [
+            models.Index(fields=["id"], name="pgqueue_stages_open", condition=Q(status=StageStatus.OPEN)),
+            models.Index(
+                fields=["id"],
+                name="pgqueue_stages_unended",
+                condition=Q(status__in=[StageStatus.BLOCKED, StageStatus.OPEN]),
+            ),
+            models.Index(fields=["id"], name="pgqueue_stages_moving", condition=Q(moves_after__isnull=False)),
+        ]
+        constraints = [
+            models.CheckConstraint(condition=Q(status__in=list(StageStatus)), name="pgqueue_stages_known_status"),
+            models.CheckConstraint(condition=Q(opens_when__in=list(OpensWhen)), name="pgqueue_stages_opens_when"),
+            models.CheckConstraint(condition=~Q(name="") & are_at_most(name=LONGEST_NAME), name="pgqueue_stages_name"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} of workflow {self.workflow_id}"
+
+    @property
+    def workflow_id(self) -> int:
+        return int(self.pk) >> 16
+
+    @property
+    def number(self) -> int:
+        """Its place in the workflow, from 0."""
+        return (int(self.pk) & 0xFFFF) >> 1
+
+    @property
+    def collects(self) -> bool:
+        """Whether the results of its members are kept for those behind it."""
+        return bool(int(self.pk) & 1)
+
+
+class StageEdge(models.Model):
+    """A stage that waits for another one, and the outcome of that one."""
+
+    id = models.BigAutoField(primary_key=True)
+    from_id = models.BigIntegerField()
+    to_id = models.BigIntegerField()
+    outcome = models.TextField(
+        null=True, help_text=_("Empty until the stage before is over: succeeded, died, skipped.")
+    )
+
+    class Meta:
+        db_table = "pgqueue_stage_edges"
+        verbose_name = _("edge between stages")
+        verbose_name_plural = _("edges between stages")
+        default_permissions = ()
+        indexes = [
+            models.Index(fields=["to_id"], name="pgqueue_stage_edges_pending", condition=Q(outcome=None)),
+            models.Index(
+                fields=["to_id"], name="pgqueue_stage_edges_bad", condition=Q(outcome__in=["died", "skipped"])
+            ),
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["from_id", "to_id"], name="pgqueue_stage_edges_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.from_id} -> {self.to_id}"
+
+
+class StageResult(models.Model):
+    """The result of a member of a stage that collects them; it goes with the workflow."""
+
+    job_id = models.BigIntegerField(primary_key=True)
+    stage_id = models.BigIntegerField()
+    result = StoredJSON(null=True)
+
+    class Meta:
+        db_table = "pgqueue_stage_results"
+        verbose_name = _("result of a member")
+        verbose_name_plural = _("results of members")
+        default_permissions = ()
+        indexes = [models.Index(fields=["stage_id", "job_id"], name="pgqueue_stage_results_stage")]
+
+    def __str__(self) -> str:
+        return f"of job {self.job_id}"
+
+
+class StageAddition(models.Model):
+    """A number of members that were added to a stage. A row for each time: no two callers wait for one count."""
+
+    id = models.BigAutoField(primary_key=True)
+    stage_id = models.BigIntegerField()
+    members = models.IntegerField()
+
+    class Meta:
+        db_table = "pgqueue_stage_additions"
+        verbose_name = _("addition to a stage")
+        verbose_name_plural = _("additions to stages")
+        default_permissions = ()
+        indexes = [models.Index(fields=["stage_id"], name="pgqueue_stage_additions_stage")]
+
+    def __str__(self) -> str:
+        return f"{self.members} to {self.stage_id}"
 
 
 class Worker(models.Model):

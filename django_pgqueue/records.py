@@ -9,6 +9,7 @@ from django_pgqueue.states import DeathReason
 from django_pgqueue.stored_values import read_object
 
 KEEP_RESULT, RESERVE_KEY = 1, 2  # flags: kept in succeeded_jobs; holds its unique key for a while after success
+MEMBER, COLLECT_RESULT = 4, 8  # flags: belongs to a stage of a workflow; that stage keeps the result
 
 KILLED, EXPIRED = -1, -2  # what claim.sql returns for the time limit of jobs that are not to run
 
@@ -29,10 +30,12 @@ class ClaimedJob(NamedTuple):
     max_attempts: int
     timeout_seconds: int  # 0 = none; below 0: it is not to run, see was_killed and has_expired
     lost: int  # how often a worker died with this job
-    flags: int  # KEEP_RESULT, RESERVE_KEY
+    flags: int  # KEEP_RESULT, RESERVE_KEY, MEMBER, COLLECT_RESULT
     is_old: bool  # first claimed a day ago or earlier
     concurrency_key: str | None  # when its run has ended, the next job of this key may be admitted
-    rest: str | None  # JSON text: more of jobs with metadata, snoozes, a slot above 1, or of the Tasks framework
+    rest: (
+        str | None
+    )  # JSON text: more of jobs with metadata, snoozes, a slot above 1, a stage, or of the Tasks framework
     enqueued_at: float | None  # seconds since 1970; only of fair jobs, whose run_at is their turn
     queue: str
     lease_token: int  # with the id, the right to write the outcome; new for each claim
@@ -65,6 +68,11 @@ class ClaimedJob(NamedTuple):
         """How often it has asked to run later, before this run."""
         number = read_object(self.rest).get("snoozes", 0)
         return number if isinstance(number, int) else 0
+
+    @property
+    def stage_id(self) -> int | None:
+        """The stage of a workflow that it is a member of; None: it is none."""
+        return read_object(self.rest).get("stage_id") if self.flags & MEMBER else None
 
     @property
     def slot(self) -> int | None:

@@ -9,7 +9,7 @@ from django.db.models import TextChoices
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-__all__ = ["DeathReason", "JobStatus", "Outcome"]
+__all__ = ["DeathReason", "JobStatus", "OnDeath", "OpensWhen", "Outcome", "StageStatus", "WorkflowStatus"]
 
 
 class Status(TextChoices):
@@ -20,6 +20,7 @@ class Status(TextChoices):
     LIMITED = "limited", _("limited")  # not admitted yet: all slots of its concurrency key are in use
     RUNNING = "running", _("running")  # claimed by a worker that holds its lease
     RESERVED = "reserved", _("reserved")  # succeeded; only its unique key still counts
+    BLOCKED = "blocked", _("blocked")  # a member of a stage that is not open yet
 
 
 # Where a job is that does not live any more.
@@ -34,6 +35,7 @@ class JobStatus(StrEnum):
     LIMITED = "limited"
     RUNNING = "running"
     RESERVED = "reserved"  # it has succeeded, and nothing is left but its unique key
+    BLOCKED = "blocked"
     DEAD = "dead"
     SUCCEEDED = "succeeded"
 
@@ -77,6 +79,46 @@ class OnConflict(StrEnum):
     REPLACE = "replace"  # it gets the new arguments
     LATER = "later"  # it runs at the later of the two times
     EARLIER = "earlier"  # it runs at the earlier of the two times
+
+
+class WorkflowStatus(TextChoices):
+    """The status of a workflow."""
+
+    OPEN = "open", _("open")  # some of its stages are not over
+    SUCCEEDED = "succeeded", _("succeeded")
+    FAILED = "failed", _("failed")  # members died and nothing waits for them, or its deadline has passed
+    KILLED = "killed", _("killed")  # on request
+
+
+class StageStatus(TextChoices):
+    """The status of a stage of a workflow."""
+
+    BLOCKED = "blocked", _("blocked")  # stages before it are not over
+    OPEN = "open", _("open")  # its members run, or wait as any other job
+    ENDED = "ended", _("ended")  # it is over: no member lives
+    SKIPPED = "skipped", _("skipped")  # its members are not run: its condition was not met, or on request
+
+
+class OnDeath(TextChoices):
+    """The rule for a stage of which a member has died."""
+
+    WAIT = "wait", pgettext_lazy("when a member dies", "wait")  # it stays open until that is retried, or skipped
+    STOP = (
+        "stop",
+        pgettext_lazy("when a member dies", "stop"),
+    )  # it ends, and stages that wait for its success are skipped
+    GO_ON = "go_on", pgettext_lazy("when a member dies", "go on")  # it ends as if that had succeeded
+
+
+class OpensWhen(TextChoices):
+    """The condition on which a stage opens, of the stages before it."""
+
+    SUCCEEDED = "succeeded", pgettext_lazy("stages before", "succeeded")  # all have
+    ENDED = "ended", pgettext_lazy("stages before", "ended")  # all are over, either way
+    DIED = "died", pgettext_lazy("stages before", "died")  # a member of one of them
+
+
+MOST_STAGES = 2**15  # of a workflow: 15 bits of the id of a stage, and one that says whether it collects results
 
 
 class EntryKind(StrEnum):

@@ -53,7 +53,7 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-NAMESPACES = ("jobs", "queues", "schedules", "workers")
+NAMESPACES = ("jobs", "queues", "schedules", "workers", "workflows")
 
 
 # The pages themselves

@@ -20,6 +20,7 @@ FLOORS = [
     ("jobs",),
     ("logs", "queues", "workers"),
     ("tasks", "models", "routers"),
+    ("workflows",),
     ("schedules",),
     ("maintenance",),
     ("worker",),

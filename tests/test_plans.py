@@ -456,7 +456,7 @@ def test_pruning_reads_what_is_to_be_pruned_and_no_other_succeeded_job(queue, sq
     nodes = explain(queue, sized("prune_timed", 100), {})
     assert nodes[0]["Actual Rows"] == 100
     assert max(rows_read(scan) for scan in scans_of_succeeded_jobs(nodes)) <= 110
-    days = {"days": 7, "stats_days": 7, "bulk_action_days": 30, "once_days": 30}
+    days = {"days": 7, "stats_days": 7, "bulk_action_days": 30, "once_days": 30, "workflow_days": 7}
     root = explain(queue, statement("prunable"), days)[0]
     assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 50, json.dumps(root, indent=1)
 
@@ -486,3 +486,82 @@ def test_stretch_of_the_default_partition_is_read_by_its_pages(queue, sql):
     nodes = explain(queue, statement("prune_default"), {"retention_days": 200, "page": 64})
     [scan] = [node for node in nodes if node["Node Type"] == "Tid Range Scan"]
     assert scan["Shared Hit Blocks"] + scan["Shared Read Blocks"] <= 64
+
+
+# Workflows
+
+MEMBERS = """
+INSERT INTO pgqueue_jobs (task, stage_id, status, lease_token, worker_id, lease_until)
+SELECT 'x', %s << 16, 'running', 7, 1, now() + interval '1 day' FROM generate_series(1, %s)
+RETURNING id
+"""
+
+
+def test_look_at_a_stage_reads_an_entry_or_two_of_its_index(queue, analyze, sql):
+    """However many members live, and however many dead entries are at the low end of the index."""
+    fill(queue, 10_000, "queued")
+    members = [job_id for (job_id,) in sql(MEMBERS, 1, 20_000)]
+    sql(MEMBERS, 2, 20_000)
+    analyze()
+    look = {"stage_ids": [1 << 16, 3 << 16], "with_deaths": [], "worker_id": 1}
+    assert pages_of_a_second_look(queue, look) < 50
+    sql("DELETE FROM pgqueue_jobs WHERE id = ANY (%s)", members[:-1])
+    assert pages_of_a_second_look(queue, look) < 50
+
+
+def pages_of_a_second_look(queue, look) -> int:
+    """Return the pages that a look reads when its plans are made, which are of the catalog else."""
+    with queue.transaction():
+        queue.rows(statement("advance"), look)
+        [(plan,)] = queue.rows(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement('advance')}", look)
+    return pages(nodes_of(plan))
+
+
+def test_members_are_ended_by_their_primary_keys(queue, analyze, sql):
+    fill(queue, 10_000, "queued", "running")
+    members = [job_id for (job_id,) in sql(MEMBERS, 1, 10_000)][:500]
+    analyze()
+    parameters = {
+        "ids": members,
+        "lease_tokens": [7] * 500,
+        "results": None,
+        "left_out": None,
+        "run_seconds": [0.1] * 500,
+        "last_progress": None,
+        "history": True,
+    }
+    nodes = explain(queue, statement("finish_members"), parameters)
+    assert nodes[0]["Actual Rows"] == 500
+    for scan in scans_of_jobs(nodes):
+        assert scan["Node Type"] in ("Index Scan", "Tid Scan"), json.dumps(scan, indent=1)
+        assert rows_read(scan) <= 500
+
+
+def test_sweep_reads_an_entry_or_two_for_each_open_stage(queue, analyze, sql):
+    fill(queue, 10_000, "queued")
+    sql("INSERT INTO pgqueue_workflows (name) SELECT 'w' FROM generate_series(1, 3000)")
+    sql(
+        "INSERT INTO pgqueue_stages (id, name, status) SELECT workflow.id << 16, 's', 'open' "
+        "FROM pgqueue_workflows AS workflow"
+    )
+    sql("INSERT INTO pgqueue_jobs (task, stage_id) SELECT 'x', stage.id FROM pgqueue_stages AS stage")
+    analyze()
+    nodes = explain(queue, statement("sweep_stages"), {"after": 0})
+    assert "Seq Scan" not in [node["Node Type"] for node in nodes], json.dumps(nodes, indent=1)
+    assert pages(nodes) < 15_000
+    for scan in scans_of_jobs(nodes):
+        assert rows_read(scan) <= 1000
+
+
+def test_dead_members_of_open_workflows_are_passed_over_by_the_primary_key(queue, sql):
+    sql("INSERT INTO pgqueue_workflows (name) SELECT 'w' FROM generate_series(1, 2000)")
+    [(first,)] = sql("SELECT min(id) FROM pgqueue_workflows")
+    sql(
+        "INSERT INTO pgqueue_dead_jobs (id, died_at, run_at, enqueued_at, reason, queue, task, stage_id) "
+        "SELECT number, now() - interval '1 year' + number * interval '1 s', now(), now(), 'killed', 'default', 'x', "
+        "CASE WHEN number <= 100 THEN (%s + number) << 16 END FROM generate_series(1, 2000) AS number",
+        first,
+    )
+    nodes = explain(queue, sized("prune_dead", 100), {"days": 7})
+    assert nodes[0]["Actual Rows"] == 100
+    assert sum(rows_read(node) for node in nodes if node.get("Relation Name") == "pgqueue_workflows") <= 100

@@ -9,7 +9,7 @@ import pytest
 from django_pgqueue.db.queries import PACKAGE, files
 from django_pgqueue.jobs.actions import SkipReason
 from django_pgqueue.models import DeadJob, Job
-from django_pgqueue.states import DeathReason, EntryKind, Status
+from django_pgqueue.states import DeathReason, EntryKind, StageStatus, Status, WorkflowStatus
 from tests import prose
 from tests.prose import places, surplus
 
@@ -29,7 +29,7 @@ def test_status_literals_in_sql_are_known():
     for path in files().values():
         text = re.sub(r"--.*", "", path.read_text())
         for literal in re.findall(r"status\s*(?:=|<>)\s*'(\w+)'", text):
-            assert literal in set(Status), f"{path.name}: {literal}"
+            assert literal in {*Status, *WorkflowStatus, *StageStatus}, f"{path.name}: {literal}"
 
 
 def test_reason_literals_in_sql_are_known():

@@ -42,6 +42,10 @@ ROUTES: dict[str, tuple[IndexOrder, Q]] = {
         ),
         Q(status=Status.LIMITED),
     ),
+    Status.BLOCKED: (
+        IndexOrder(("stage_id", "id"), ("stage_id", "id")),
+        Q(status=Status.BLOCKED, stage_id__isnull=False),
+    ),
     # Not by their places: rows of running jobs are written to, and move. A process has few, which are soon sorted.
     Status.RUNNING: (IndexOrder(("worker_id", "id"), ("worker_id", "id")), Q(status=Status.RUNNING)),
 }

@@ -18,9 +18,11 @@ from django_pgqueue.insights.history import entries_of, lines, log_of, timeline
 from django_pgqueue.insights.position import WorkerSummary, obstacles, slots, turn, unknown, worker_ref
 from django_pgqueue.jobs.captured_log import split
 from django_pgqueue.jobs.redaction import scrub_json, scrubber, shown, shown_by_name
-from django_pgqueue.models import DeadJob, Job, SucceededJob, Worker
+from django_pgqueue.models import DeadJob, Job, Stage, StageEdge, SucceededJob, Worker
 from django_pgqueue.states import MAX_LOST, NEVER, DeathReason, EntryKind, Status, UniqueUntil
 from django_pgqueue.stored_values import aware
+
+MOST_NAMED = 5  # stages that a blocked job waits for
 
 # Columns that are shown in other words, or mean nothing to people.
 UNTOLD = {"lease_token", "worker_id", "has_waiters", "errors", "cause", "reason", "kill_requested_at"}
@@ -164,6 +166,22 @@ def _held(one: Job, _alias: str) -> Iterator[Sentence]:
     )
 
 
+def _blocked(one: Job, alias: str) -> Iterator[Sentence]:
+    stage = Stage.objects.using(alias).filter(pk=one.stage_id or 0).first()
+    if stage is None:
+        yield say(_("It is a member of a workflow that is not there any more: kill it."))
+        return
+    before = StageEdge.objects.using(alias).filter(to_id=stage.pk, outcome=None).values_list("from_id", flat=True)
+    names = Stage.objects.using(alias).filter(pk__in=before[:MOST_NAMED]).order_by("pk").values_list("name", flat=True)
+    yield say(
+        _("Its stage {stage} of workflow {workflow} is not open. Before it come: {stages}."),
+        stage=stage.name,
+        workflow=str(stage.workflow_id),
+        stages=", ".join(names) or _("none"),
+    )
+    yield from _deadline(one)
+
+
 def _deadline(one: Job) -> Iterator[Sentence]:
     if one.expires_at is not None:
         yield say(_("If it has not started by {time}, it dies as expired."), time=one.expires_at)
@@ -175,6 +193,7 @@ BY_STATUS: dict[Status, Callable[[Job, str], Iterator[Sentence]]] = {
     Status.LIMITED: _limited,
     Status.RUNNING: _running,
     Status.RESERVED: _held,
+    Status.BLOCKED: _blocked,
 }
 
 

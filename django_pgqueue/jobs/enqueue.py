@@ -1,11 +1,12 @@
 """Insert jobs in the caller's transaction, then wake workers and send signals."""
 
 import contextlib
+import functools
 import inspect
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -106,6 +107,56 @@ def _by_task(calls: Iterable[BoundCall]) -> dict[TaskDefinition, list[Arguments]
     for call in calls:
         found.setdefault(call.task, []).append((call.args, call.kwargs))
     return found
+
+
+class Member(NamedTuple):
+    """A call that makes a member of a stage."""
+
+    call: BoundCall
+    stage_id: int
+    is_blocked: bool  # the stage is not open yet
+
+
+def insert_members(members: Sequence[Member]) -> InsertResult:
+    """Insert a job for each of one member or more, as ``insert_calls``; those of open stages may run at once."""
+    calls = [member.call for member in members]
+    tasks = _by_task(calls)
+    caller = _caller(*tasks)
+    if any(max_backlog(task.options.queue) for task in tasks):
+        check_backlog(caller, Counter(one.call.task.options.queue for one in members if not one.is_blocked))
+    with in_errors((call.task, call.args, call.kwargs) for call in calls), contextlib.ExitStack() as around:
+        seen = {task: around_insert(task, of_task) for task, of_task in tasks.items()}
+        for hook in seen.values():
+            around.enter_context(hook)
+        inserted = _insert_members(caller, members, seen)
+        of_each = _of_each_task(calls, inserted)
+        for task, result in of_each.items():
+            seen[task].inserted(result.new_ids)
+    _wake(caller.alias, inserted)
+    for task, result in of_each.items():
+        send_enqueued(task, result)
+    return inserted
+
+
+def _insert_members(
+    caller: CallerConnection, members: Sequence[Member], seen: Mapping[TaskDefinition, Unseen]
+) -> InsertResult:
+    is_keyed = any(task.needs_control for task in seen)
+    parameters_of = functools.partial(_parameters_with_keys, caller) if is_keyed else _parameters
+    of_tasks = {task: parameters_of(task, hook, None) for task, hook in seen.items()}
+    options = {
+        (task, stage_id, is_blocked): {**of_tasks[task], "stage_id": stage_id, "is_blocked": is_blocked}
+        for task, stage_id, is_blocked in dict.fromkeys((one.call.task, *one[1:]) for one in members)
+    }
+    chosen = [options[one.call.task, one.stage_id, one.is_blocked] for one in members]
+    calls = [member.call for member in members]
+    if is_keyed:
+        keyed_calls = [
+            unique.KeyedCall(call.args, call.kwargs, call.task.keys_of(call.args, call.kwargs), given)
+            for call, given in zip(calls, chosen, strict=True)
+        ]
+        return unique.insert_many(caller.alias, keyed_calls)
+    return _insert_each(caller, "enqueue_members", calls, chosen)
 
 
 def _of_each_task(calls: Sequence[BoundCall], inserted: InsertResult) -> dict[TaskDefinition, InsertResult]:
@@ -218,13 +269,19 @@ def _insert_calls(
     database: CallerConnection, calls: Sequence[BoundCall], seen: Mapping[TaskDefinition, Unseen]
 ) -> InsertResult:
     options = {task: _parameters(task, hook, None) for task, hook in seen.items()}
+    return _insert_each(database, "enqueue_calls", calls, [options[call.task] for call in calls])
+
+
+def _insert_each(
+    database: CallerConnection, name: str, calls: Sequence[BoundCall], options: Sequence[Mapping[str, Any]]
+) -> InsertResult:
     parameters = {
         "number": len(calls),
         "args": encode_many([call.args for call in calls], what="calls"),
         "kwargs": encode_many([call.kwargs for call in calls], what="calls"),
-        **numbered([options[call.task] for call in calls]),
+        **numbered(options),
     }
-    rows = sorted(database.rows(statement("enqueue_calls"), parameters))
+    rows = sorted(database.rows(statement(name), parameters))
     ready = {call.task for call, (_, is_ready) in zip(calls, rows, strict=True) if is_ready}
     return InsertResult([job_id for job_id, _ in rows], [True] * len(rows), {task.options.queue for task in ready})
 

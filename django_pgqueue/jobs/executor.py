@@ -27,7 +27,7 @@ from django_pgqueue.jobs.redaction import scrub_end, scrubber_of
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.log_lines import fields
 from django_pgqueue.middleware import acall_inside, around_runs, call_inside
-from django_pgqueue.records import KEEP_RESULT, ClaimedJob, Fate, Outcome
+from django_pgqueue.records import COLLECT_RESULT, KEEP_RESULT, ClaimedJob, Fate, Outcome
 from django_pgqueue.registry import RunAdapter, TaskDefinition
 from django_pgqueue.signals import attempt_started, end_signals, event_of
 from django_pgqueue.stored_values import read_object
@@ -506,7 +506,7 @@ def _result(job: ClaimedJob, value: Any, run_adapter: RunAdapter | None) -> str 
     """
     if run_adapter:
         return run_adapter.result(value)
-    if value is None or not _is_kept(job):
+    if value is None or not (_is_kept(job) or job.flags & COLLECT_RESULT):
         return "null"
     try:
         return encode(value, what="result")

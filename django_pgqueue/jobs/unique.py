@@ -143,7 +143,10 @@ class _Insertion:
     def _rows(self, calls: Sequence[KeyedCall]) -> list[InsertedRow]:
         """Insert with one statement, which differs where options do."""
         options = calls[0].options
-        if all(call.options is options for call in calls):
+        if "stage_id" in options:
+            parameters = {**numbered([call.options for call in calls]), **_parameters(calls)}
+            rows = self._database.rows(statement("enqueue_keyed_members"), parameters)
+        elif all(call.options is options for call in calls):
             rows = self._database.rows(statement("enqueue_keyed"), {**options, **_parameters(calls)})
         else:
             parameters = {**numbered([call.options for call in calls]), **_parameters(calls)}

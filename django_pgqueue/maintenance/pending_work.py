@@ -28,6 +28,9 @@ class PendingWork(NamedTuple):
     has_queued: bool | None = None  # jobs to claim, those of paused queues too; None: not asked
     tick_seconds: float | None = None  # until the next tick of any schedule, 0 or less: now; None: there is none
     bulk_action_seconds: float | None = None  # until the next slice of any bulk action, the same
+    has_stages: bool = False  # open ones
+    has_moves: bool = False  # stages whose members are still to be opened, or removed
+    has_late_workflows: bool = False  # open ones whose deadline has passed
 
     def next_seconds(self) -> float:
         ahead = (self.due_seconds, self.tick_seconds, self.bulk_action_seconds)

@@ -42,6 +42,7 @@ class Prunable(NamedTuple):
     stats: bool  # counts that are too old
     bulk_actions: bool = False  # that ended long ago
     once_keys: bool = False  # that were taken long ago
+    workflows: bool = False  # that ended long ago
 
 
 class PrunedRange(NamedTuple):
@@ -67,15 +68,28 @@ class PruneResult:
     stats: PrunedRows = NOTHING
     bulk_actions: PrunedRows = NOTHING
     once_keys: PrunedRows = NOTHING
+    workflows: PrunedRows = NOTHING
 
     @property
     def has_more(self) -> bool:
-        kinds = (self.timed, self.dead, self.default, self.stats, self.bulk_actions, self.once_keys)
-        return any(kind.has_more for kind in kinds)
+        return any(kind.has_more for kind in vars(self).values())
 
 
-def look(database: Database, *, dead_days: int | None, stats_days: int, once_days: int | None = None) -> Prunable:
-    days = {"days": dead_days, "stats_days": stats_days, "bulk_action_days": BULK_ACTION_DAYS, "once_days": once_days}
+def look(
+    database: Database,
+    *,
+    dead_days: int | None,
+    stats_days: int,
+    once_days: int | None = None,
+    workflow_days: int | None = None,
+) -> Prunable:
+    days = {
+        "days": dead_days,
+        "stats_days": stats_days,
+        "bulk_action_days": BULK_ACTION_DAYS,
+        "once_days": once_days,
+        "workflow_days": workflow_days,
+    }
     [row] = database.rows(statement("prunable"), days)
     return Prunable._make(row)
 
@@ -93,7 +107,7 @@ def prune_default(database: Database, *, retention_days: int, page: int) -> Prun
 
 
 class Pruner:
-    """Prunes succeeded jobs whose own time is over, jobs dead for too long, the default partition, old counts and keys.
+    """Prunes rows that are older than their retention: jobs, the default partition, counts, keys and workflows.
 
     Args:
         database: a connection of a role that may remove them.
@@ -119,7 +133,14 @@ class Pruner:
     def prune(self) -> PruneResult:
         """Do a pass. Rows other than jobs come last: a role may have the right to remove jobs only."""
         dead_days, stats_days, once_days = conf.dead_retention_days, conf.stats_days, conf.once_days
-        there = look(self._database, dead_days=dead_days, stats_days=stats_days, once_days=once_days)
+        workflow_days = max(conf.retention_days, 1)
+        there = look(
+            self._database,
+            dead_days=dead_days,
+            stats_days=stats_days,
+            once_days=once_days,
+            workflow_days=workflow_days,
+        )
         pruned = PruneResult()
         if there.timed:
             pruned.timed = self._in_slices("succeeded jobs", "prune_timed")
@@ -133,6 +154,9 @@ class Pruner:
             pruned.bulk_actions = self._in_slices("bulk actions", "prune_bulk_actions", days=BULK_ACTION_DAYS)
         if there.once_keys:
             pruned.once_keys = self._in_slices("once keys", "prune_once_keys", days=once_days)
+        if there.workflows:
+            self._in_slices("results of members", "prune_stage_results", days=workflow_days)
+            pruned.workflows = self._in_slices("workflows", "prune_workflows", days=workflow_days)
         return pruned
 
     def _in_slices(self, kind: str, name: str, **parameters: int | None) -> PrunedRows:

@@ -9,7 +9,11 @@ from django.db.models.lookups import Exact, LessThanOrEqual
 from django_pgqueue.migrations._base import NumberIds, QueueMigration, RunFile
 from django_pgqueue.models import NO_COUNTS, ErrorGroup, Negative, NumberArray, TextArray
 
-STATUSES = ["scheduled", "queued", "limited", "running", "reserved"]
+STATUSES = ["scheduled", "queued", "limited", "running", "reserved", "blocked"]
+WORKFLOW_STATUSES = ["open", "succeeded", "failed", "killed"]
+STAGE_STATUSES = ["blocked", "open", "ended", "skipped"]
+ON_DEATHS = ["wait", "stop", "go_on"]
+OPENS_WHENS = ["succeeded", "ended", "died"]
 REASONS = ["exhausted", "discarded", "lost", "killed", "expired", "unknown_task", "superseded"]
 CATCH_UPS = ["last", "none", "all"]
 
@@ -47,6 +51,10 @@ class Migration(QueueMigration):
                 ("enqueued_at", models.DateTimeField("enqueued at", db_default=NOW)),
                 ("schedule_id", models.BigIntegerField(null=True)),
                 ("parent_id", models.BigIntegerField(null=True, help_text="The job that enqueued it.")),
+                (
+                    "stage_id",
+                    models.BigIntegerField(null=True, help_text="The stage of a workflow that it is a member of."),
+                ),
                 ("expires_at", models.DateTimeField(null=True, help_text="Not started after.")),
                 ("kill_requested_at", models.DateTimeField(null=True)),
                 ("lease_seconds", models.IntegerField(db_default=30)),
@@ -177,6 +185,11 @@ class Migration(QueueMigration):
                     models.Index(
                         fields=["expires_at"], name="pgqueue_jobs_expiry", condition=models.Q(expires_at__isnull=False)
                     ),
+                    models.Index(
+                        fields=["stage_id", "id"],
+                        name="pgqueue_jobs_stage",
+                        condition=models.Q(stage_id__isnull=False),
+                    ),
                 ],
                 "constraints": [
                     models.UniqueConstraint(
@@ -250,7 +263,7 @@ class Migration(QueueMigration):
                                 concurrency_slot__isnull=False,
                                 concurrency_slot__range=(1, models.F("concurrency_limit")),
                             )
-                            | models.Q(status__in=["scheduled", "limited", "reserved"])
+                            | models.Q(status__in=["scheduled", "limited", "reserved", "blocked"])
                         ),
                         name="pgqueue_jobs_admitted",
                     ),
@@ -275,6 +288,10 @@ class Migration(QueueMigration):
                 ("worker_id", models.BigIntegerField(db_default=0, help_text="The worker process that runs it.")),
                 ("schedule_id", models.BigIntegerField(null=True)),
                 ("parent_id", models.BigIntegerField(null=True, help_text="The job that enqueued it.")),
+                (
+                    "stage_id",
+                    models.BigIntegerField(null=True, help_text="The stage of a workflow that it is a member of."),
+                ),
                 ("expires_at", models.DateTimeField(null=True, help_text="Not started after.")),
                 ("lease_seconds", models.IntegerField(db_default=30)),
                 ("timeout_seconds", models.IntegerField(db_default=0, help_text="0 means no limit.")),
@@ -352,6 +369,11 @@ class Migration(QueueMigration):
                         name="pgqueue_dead_jobs_schedule",
                         condition=models.Q(schedule_id__isnull=False),
                     ),
+                    models.Index(
+                        fields=["stage_id", "id"],
+                        name="pgqueue_dead_jobs_stage",
+                        condition=models.Q(stage_id__isnull=False),
+                    ),
                 ],
                 "constraints": [
                     models.CheckConstraint(
@@ -374,6 +396,12 @@ class Migration(QueueMigration):
                         ("worker_id", models.BigIntegerField()),
                         ("schedule_id", models.BigIntegerField(null=True)),
                         ("parent_id", models.BigIntegerField(null=True, help_text="The job that enqueued it.")),
+                        (
+                            "stage_id",
+                            models.BigIntegerField(
+                                null=True, help_text="The stage of a workflow that it is a member of."
+                            ),
+                        ),
                         (
                             "run_seconds",
                             models.FloatField("run time", help_text="Of the attempt that succeeded, in seconds."),
@@ -761,7 +789,244 @@ class Migration(QueueMigration):
             },
         ),
         NumberIds("Job"),
+        migrations.CreateModel(
+            name="Workflow",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("begun_at", models.DateTimeField("begun at", db_default=NOW)),
+                ("ended_at", models.DateTimeField("ended at", null=True)),
+                (
+                    "deadline_at",
+                    models.DateTimeField("deadline", null=True, help_text="It fails if it is still open then."),
+                ),
+                (
+                    "parent_stage_id",
+                    models.BigIntegerField(
+                        null=True, help_text="The stage of another workflow that is not over before this one."
+                    ),
+                ),
+                (
+                    "status",
+                    models.TextField(
+                        "status", choices=[(status, status) for status in WORKFLOW_STATUSES], db_default="open"
+                    ),
+                ),
+                (
+                    "on_death",
+                    models.TextField(
+                        "on death", choices=[(rule, rule.replace("_", " ")) for rule in ON_DEATHS], db_default="wait"
+                    ),
+                ),
+                ("name", models.TextField("name")),
+                (
+                    "unique_key",
+                    models.TextField("unique key", null=True, help_text="Of one open workflow at a time."),
+                ),
+                (
+                    "ended_by",
+                    models.TextField(
+                        "ended by",
+                        db_default="",
+                        help_text="User who has killed it; empty if its deadline has ended it.",
+                    ),
+                ),
+                (
+                    "context",
+                    models.JSONField("context", db_default=EMPTY_OBJECT, help_text="For all members to read."),
+                ),
+            ],
+            options={
+                "db_table": "pgqueue_workflows",
+                "verbose_name": "workflow",
+                "verbose_name_plural": "workflows",
+                "default_permissions": ("view",),
+                "permissions": [
+                    ("kill_workflow", "Can kill workflows"),
+                    ("retry_workflow", "Can retry dead members of workflows"),
+                    ("skip_stage", "Can skip stages of workflows"),
+                    ("seal_stage", "Can seal stages of workflows"),
+                ],
+                "indexes": [
+                    models.Index(
+                        fields=["deadline_at"],
+                        name="pgqueue_workflows_deadline",
+                        condition=models.Q(status="open", deadline_at__isnull=False),
+                    ),
+                    models.Index(
+                        fields=["parent_stage_id"],
+                        name="pgqueue_workflows_parent",
+                        condition=models.Q(parent_stage_id__isnull=False),
+                    ),
+                    models.Index(
+                        fields=["ended_at"],
+                        name="pgqueue_workflows_ended",
+                        condition=models.Q(ended_at__isnull=False),
+                    ),
+                    models.Index(fields=["name", "-id"], name="pgqueue_workflows_name"),
+                    models.Index(fields=["status", "-id"], name="pgqueue_workflows_status"),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=["unique_key"], name="pgqueue_workflows_unique", condition=models.Q(status="open")
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(status__in=WORKFLOW_STATUSES), name="pgqueue_workflows_known_status"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(on_death__in=ON_DEATHS), name="pgqueue_workflows_on_death"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(status="open", ended_at=None)
+                        | ~models.Q(status="open") & models.Q(ended_at__isnull=False),
+                        name="pgqueue_workflows_end",
+                    ),
+                    models.CheckConstraint(
+                        condition=~models.Q(name="") & is_at_most("name", 500) & is_at_most("unique_key", 500),
+                        name="pgqueue_workflows_lengths",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Stage",
+            fields=[
+                ("id", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("opened_at", models.DateTimeField("opened at", null=True)),
+                ("ended_at", models.DateTimeField("ended at", null=True)),
+                (
+                    "moves_after",
+                    models.BigIntegerField(
+                        null=True,
+                        help_text="Members above this id are still to be opened, or removed; empty: none.",
+                    ),
+                ),
+                (
+                    "members",
+                    models.IntegerField("members", db_default=0, help_text="With which the workflow was begun."),
+                ),
+                (
+                    "died",
+                    models.IntegerField("died", db_default=0, help_text="Members that were dead when it ended."),
+                ),
+                (
+                    "is_sealed",
+                    models.BooleanField("sealed", db_default=True, help_text="Closed to new members from outside."),
+                ),
+                (
+                    "status",
+                    models.TextField(
+                        "status", choices=[(status, status) for status in STAGE_STATUSES], db_default="blocked"
+                    ),
+                ),
+                (
+                    "opens_when",
+                    models.TextField(
+                        "opens when", choices=[(when, when) for when in OPENS_WHENS], db_default="succeeded"
+                    ),
+                ),
+                ("name", models.TextField("name")),
+                (
+                    "previous",
+                    models.JSONField(null=True, help_text="Arguments that take the result of the member before."),
+                ),
+            ],
+            options={
+                "db_table": "pgqueue_stages",
+                "verbose_name": "stage",
+                "verbose_name_plural": "stages",
+                "default_permissions": (),
+                "indexes": [
+                    models.Index(fields=["id"], name="pgqueue_stages_open", condition=models.Q(status="open")),
+                    models.Index(
+                        fields=["id"],
+                        name="pgqueue_stages_unended",
+                        condition=models.Q(status__in=["blocked", "open"]),
+                    ),
+                    models.Index(
+                        fields=["id"], name="pgqueue_stages_moving", condition=models.Q(moves_after__isnull=False)
+                    ),
+                ],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(status__in=STAGE_STATUSES), name="pgqueue_stages_known_status"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(opens_when__in=OPENS_WHENS), name="pgqueue_stages_opens_when"
+                    ),
+                    models.CheckConstraint(
+                        condition=~models.Q(name="") & is_at_most("name", 500), name="pgqueue_stages_name"
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="StageEdge",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("from_id", models.BigIntegerField()),
+                ("to_id", models.BigIntegerField()),
+                (
+                    "outcome",
+                    models.TextField(
+                        null=True, help_text="Empty until the stage before is over: succeeded, died, skipped."
+                    ),
+                ),
+            ],
+            options={
+                "db_table": "pgqueue_stage_edges",
+                "verbose_name": "edge between stages",
+                "verbose_name_plural": "edges between stages",
+                "default_permissions": (),
+                "indexes": [
+                    models.Index(
+                        fields=["to_id"], name="pgqueue_stage_edges_pending", condition=models.Q(outcome=None)
+                    ),
+                    models.Index(
+                        fields=["to_id"],
+                        name="pgqueue_stage_edges_bad",
+                        condition=models.Q(outcome__in=["died", "skipped"]),
+                    ),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=["from_id", "to_id"], name="pgqueue_stage_edges_once"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="StageResult",
+            fields=[
+                ("job_id", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("stage_id", models.BigIntegerField()),
+                ("result", models.JSONField(null=True)),
+            ],
+            options={
+                "db_table": "pgqueue_stage_results",
+                "verbose_name": "result of a member",
+                "verbose_name_plural": "results of members",
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["stage_id", "job_id"], name="pgqueue_stage_results_stage")],
+            },
+        ),
+        migrations.CreateModel(
+            name="StageAddition",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("stage_id", models.BigIntegerField()),
+                ("members", models.IntegerField()),
+            ],
+            options={
+                "db_table": "pgqueue_stage_additions",
+                "verbose_name": "addition to a stage",
+                "verbose_name_plural": "additions to stages",
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["stage_id"], name="pgqueue_stage_additions_stage")],
+            },
+        ),
         RunFile("set_storage_options"),
         RunFile("pgqueue_enqueue", reverse_sql="DROP FUNCTION pgqueue_enqueue"),
         RunFile("pgqueue_turns", reverse_sql="DROP FUNCTION pgqueue_turns"),
+        RunFile("pgqueue_move_members", reverse_sql="DROP FUNCTION pgqueue_move_members"),
+        RunFile("pgqueue_settle_stage", reverse_sql="DROP FUNCTION pgqueue_settle_stage"),
+        RunFile("pgqueue_advance", reverse_sql="DROP FUNCTION pgqueue_advance"),
+        RunFile("pgqueue_end_workflow", reverse_sql="DROP FUNCTION pgqueue_end_workflow"),
     ]

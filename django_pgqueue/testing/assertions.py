@@ -194,7 +194,7 @@ def _moment(moment: dt.datetime | dt.timedelta) -> str:
 
 __unittest = True  # unittest leaves the frames of such modules out of its tracebacks
 
-TO_RUN = (Status.SCHEDULED, Status.QUEUED, Status.LIMITED)
+TO_RUN = (Status.SCHEDULED, Status.QUEUED, Status.LIMITED, Status.BLOCKED)
 
 
 def assert_enqueued(

@@ -11,6 +11,7 @@ from django_pgqueue.conf import conf
 from django_pgqueue.flow.queue_limits import send_limits
 from django_pgqueue.schedules.enqueuer import fire_due
 from django_pgqueue.schedules.sync import sync_schedules
+from django_pgqueue.states import Status
 from django_pgqueue.stored_values import aware
 from django_pgqueue.testing.assertions import to_run
 from django_pgqueue.testing.connection import Clock, must_be_migrated
@@ -121,9 +122,13 @@ def _fire(work: Work) -> float | None:
     return None
 
 
+def _waiting(work: Work) -> Any:
+    return to_run(work.alias).exclude(status=Status.BLOCKED)
+
+
 def _next(work: Work, now: dt.datetime, tick: float | None) -> dt.datetime | None:
     _, pause_seconds = send_limits(work.database).read()
     seconds = [pause_seconds, *work.token_seconds(), math.inf if tick is None else tick]
     found = [now + dt.timedelta(seconds=each) for each in seconds if 0 < each < math.inf]
-    found += [aware(job.run_at) for job in to_run(work.alias).filter(run_at__gt=now).order_by("run_at")[:1]]
+    found += [aware(job.run_at) for job in _waiting(work).filter(run_at__gt=now).order_by("run_at")[:1]]
     return min(found, default=None)

@@ -34,6 +34,7 @@ from django_pgqueue.logs import report_all
 from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.maintenance.pending_work import pending_work
 from django_pgqueue.maintenance.promoter import promote
+from django_pgqueue.maintenance.stages import fail_late, move_slices, sweep_stages
 from django_pgqueue.maintenance.unique_keys import prune_reserved, reacquire_keys
 from django_pgqueue.models import Job
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
@@ -362,6 +363,9 @@ class Work:
     def _attend(self) -> None:
         """Do what maintenance does for jobs that can run but cannot be claimed yet, and for their keys."""
         pending, promoted = pending_work(self.database), False
+        if pending.has_stages or pending.has_moves or pending.has_late_workflows:
+            self._attend_workflows()
+            pending = pending_work(self.database)
         if pending.due_seconds is not None and pending.due_seconds <= 0:
             while any(promote(self.database)):
                 promoted = True
@@ -371,6 +375,24 @@ class Work:
             reacquire_keys(self.database, limit=1000)
         if (pending.has_limited or promoted) and (keys := sweep(self.database).keys):
             concurrency.admit(self.database, keys[:LOCKED_AT_ONCE])
+
+    def _attend_workflows(self) -> None:
+        """Close and open stages, as maintenance and the outcomes of members do."""
+        fail_late(self.database)
+        before: list[int] | None = None
+        while (found := self._sweep_stages()) != before:  # each stage that is closed may let another one close
+            before = found
+            while move_slices(self.database).stages:
+                pass
+
+    def _sweep_stages(self) -> list[int]:
+        """Look at all open stages; return those that were looked at closely."""
+        swept = sweep_stages(self.database)
+        found = [*swept.found]
+        while swept.last:
+            swept = sweep_stages(self.database, after=swept.last)
+            found += swept.found
+        return found
 
     def _heads(self) -> list[Job]:
         served = self.wanted.served

@@ -36,6 +36,7 @@ from django_pgqueue.worker.queue_cursor import REMEMBERED, QueueCursors
 from django_pgqueue.worker.shared_state import SharedState
 from django_pgqueue.worker.slots import Slots
 from django_pgqueue.worker.user_code import UserThread
+from django_pgqueue.workflows.advance import Advanced, StageRequests, ends_in
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -51,6 +52,7 @@ class RoundTrip(NamedTuple):
     claim: Claim | None  # None: there was none
     found: int | None  # number of jobs that it has brought
     admitted: Collection[str] = ()  # queues in which jobs were admitted to their concurrency keys
+    advanced: Advanced | None = None  # result of the look at stages of workflows; None: at none
 
 
 class Consumer:
@@ -78,6 +80,7 @@ class Consumer:
         self._cursors = QueueCursors(queues, self._limits, shared.empty_at)
         self._prefetch = Prefetch(slots, shared, self._in_flight, self._cursors, is_careful=is_careful)
         self._admissions = AdmissionRequests()
+        self._stages = StageRequests()
         self._updates = slots.news
         self._announced: deque[Collection[str] | None] = deque()  # queues that have work; None: perhaps any
         self._backoff = DatabaseBackoff(shared)
@@ -140,7 +143,9 @@ class Consumer:
 
     def _due_at(self) -> float:
         """Return when there will be a reason for a round trip other than outcomes, monotonic."""
-        due = min(self._admissions.wait_until(), self._limits.due_at(), self._updates.wait_until())
+        due = min(
+            self._admissions.wait_until(), self._stages.wait_until(), self._limits.due_at(), self._updates.wait_until()
+        )
         if self._demand():
             due = min(due, self._claim_at())
             if self.database.can_listen and not (self._is_asleep and self.database.is_listening):
@@ -215,6 +220,7 @@ class Consumer:
         self._prefetch.start_suspect()
         batch = self._in_flight.batch(self._backoff.most)
         self._request_admissions(batch)
+        self._stages.request(ends_in(batch.values()))
         if not batch and begun < self._due_at():
             self._prefetch.hand_over()
             return
@@ -258,6 +264,7 @@ class Consumer:
             locked = self._without_last_news(outcomes, sent)
             outcomes = [outcome for outcome in outcomes if outcome.job.id not in locked] if locked else outcomes
             answers = ack.send(self.database, outcomes)
+            advance = self._stages.send(self.database, worker_id=self.worker_id) if admits else None
             admission = self._admissions.send(self.database, limit=self._backoff.most) if admits else None
             said = self._say_whether_asleep() if claims else None
             claim = self._claim() if claims else None
@@ -270,11 +277,12 @@ class Consumer:
         found = self._accept_claim(claim, begun) if claim is not None else None
         if limits is not None:
             self._apply_limits(limits)
+        advanced = self._stages.record(advance) if advance else None
         admitted = self._admissions.record(admission) if admission else frozenset()
         self._updates.took(sent)
         receipt = self._without_doubt(outcomes, ack.receipt(self.database, outcomes, answers))
         receipt = replace(receipt, locked=receipt.locked | locked) if locked else receipt
-        return RoundTrip(receipt, claim, found, admitted)
+        return RoundTrip(receipt, claim, found, admitted, advanced)
 
     def _without_last_news(self, outcomes: Collection[Outcome], sent: SentUpdates | None) -> frozenset[int]:
         """Return the ids of jobs whose rows were locked when the last news of their runs came.
@@ -323,7 +331,7 @@ class Consumer:
             self._prefetch.withdraw_paused(self._limits.is_paused)
 
     def _after_round_trip(self, batch: dict[int, Outcome], trip: RoundTrip, begun: float) -> None:
-        receipt, claim, found, admitted = trip
+        receipt, claim, found, admitted, advanced = trip
         if self._meter:
             self._meter.count_cycle(time.monotonic() - begun, claimed=found, acked=len(batch))
         self._settle(batch, receipt)
@@ -336,6 +344,9 @@ class Consumer:
             returned.clear()
         if admitted:
             self._tell_of(admitted, claim)
+        if advanced:
+            self._admissions.request(advanced.keys)
+            self._tell_of(advanced.queues, None)
         if claim is not None:
             self._backoff.claimed()
             self._register(claim.queue)
@@ -430,6 +441,7 @@ class Consumer:
     def _recover(self, error: Error, batch: dict[int, Outcome]) -> None:
         if is_refusal(error) or (self._backoff.failures and not is_transient(error)):
             self._admissions.clear()  # maintenance finds them
+            self._stages.clear()  # the same
             self._updates.forget()
         if batch and is_refusal(error):
             self._write_apart(batch)

@@ -30,6 +30,7 @@ from django_pgqueue.maintenance.pending_work import PendingWork, is_drained, is_
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.pruner import PRUNE_SECONDS, Pruner
 from django_pgqueue.maintenance.reaper import FORGET_SECONDS, REAP_SECONDS, Reaper, settle_dead_process
+from django_pgqueue.maintenance.stages import DEADLINES_SECONDS, STAGES_SECONDS, StageKeeper
 from django_pgqueue.maintenance.unique_keys import KEYS_SECONDS, UniqueKeyKeeper
 from django_pgqueue.maintenance.vacuum import VacuumHistory, vacuum
 from django_pgqueue.schedules.enqueuer import STRANGE_SECONDS, Compute, PeriodicEnqueuer, directly
@@ -101,6 +102,7 @@ class MaintenanceRunner:
         self._unique_keys = UniqueKeyKeeper(self.database, self._stats)
         self._scheduler = PeriodicEnqueuer(self.database, self._announce, compute)
         self._bulk_actions = BulkActionRunner(self.database, self._announce_by_channel)
+        self._stages = StageKeeper(self.database, self._announce_work, self._announce_by_channel)
         self.services = self._make_services()
 
     def _make_services(self) -> Services:
@@ -137,6 +139,14 @@ class MaintenanceRunner:
             spaced("reacquire_unique_keys", keys.retake, when=lambda: self._pending.has_started, every=KEYS_SECONDS),
             Service(
                 "sweep_concurrency", self._sweeper.sweep, when=lambda: self._pending.has_limited, every=SWEEP_SECONDS
+            ),
+            spaced("sweep_stages", self._stages.sweep, when=lambda: self._pending.has_stages, every=STAGES_SECONDS),
+            Service("move_members", self._stages.move, when=lambda: self._pending.has_moves),
+            Service(
+                "fail_workflows",
+                self._stages.fail_late,
+                when=lambda: self._pending.has_late_workflows,
+                every=DEADLINES_SECONDS,
             ),
             Service("admit", self._sweeper.admit),
             Service(

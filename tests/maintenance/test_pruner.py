@@ -235,6 +235,7 @@ def test_role_that_may_not_remove_jobs_is_told_so_where_there_are_any(queue, sql
     sql("DROP ROLE IF EXISTS pgqueue_lesser")
     sql("CREATE ROLE pgqueue_lesser")
     tables = "pgqueue_dead_jobs, pgqueue_succeeded_jobs, pgqueue_stats, pgqueue_bulk_actions, pgqueue_once_keys"
+    tables += ", pgqueue_workflows"
     sql(f"GRANT SELECT ON {tables} TO pgqueue_lesser")
     lesser = QueueConnection("default", "lesser")
     lesser.autocommit().execute("SET ROLE pgqueue_lesser")

@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.db import IntegrityError, ProgrammingError, connections
 
 import tests.app.tasks as app
-from django_pgqueue import Unique, jobs
+from django_pgqueue import PREVIOUS, Unique, batch, chain, jobs
 from django_pgqueue.contrib.prometheus import QueueCollector
 from django_pgqueue.contrib.prometheus.families import JOBS, OF_TABLES, UP
 from django_pgqueue.db.queries import statement
@@ -28,6 +28,9 @@ from tests.support.catalogue import TABLES
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+
+OF_WORKFLOWS = {name for name in TABLES if "workflow" in name or "stage" in name}
 
 
 @pytest.fixture
@@ -160,12 +163,37 @@ def test_role_that_only_looks_changes_nothing(sql, project):
             ):
                 with pytest.raises(ProgrammingError, match=r"permission denied|must be owner"):
                     sql(forbidden.format(table))
-            if table not in {"pgqueue_queue_heads", "pgqueue_bulk_actions", "pgqueue_once_keys"}:
+            if table not in {"pgqueue_queue_heads", "pgqueue_bulk_actions", "pgqueue_once_keys", *OF_WORKFLOWS}:
                 sql(f"SELECT FROM {table}")
     finally:
         sql("RESET ROLE")
         sql("DROP OWNED BY night_shift")
         sql("DROP ROLE night_shift")
+
+
+def test_web_server_with_the_rights_for_workflows_begins_them_and_adds(as_role, sql, project):
+    page = (project / "docs" / "how-to" / "privileges.md").read_text()
+    [more] = re.findall(r"^```sql\n(-- for workflows\n[^`]* TO shop_web;\n)```$", page, flags=re.MULTILINE)
+    as_role("shop_web")
+    with pytest.raises(ProgrammingError, match="permission denied"):
+        chain(app.noop.bind(), app.noop.bind()).enqueue()
+    sql("RESET ROLE")
+    sql(more)
+    sql("SET ROLE shop_web")
+    chain([], app.noop.bind(), app.noop.using(limit_key="k").bind(), unique_key="w", child=False).enqueue()
+    assert not chain(app.noop.bind(), unique_key="w").enqueue().created
+    handle = batch([], then=app.noop.bind(), sealed=False).enqueue()
+    handle.add(app.noop.bind(), stage="members")
+    assert handle.seal("members")
+    assert handle.status() == "open"
+    sql("RESET ROLE")
+    assert Job.objects.exclude(stage_id=None).count() == 4
+
+
+def test_worker_that_owns_nothing_runs_workflows(start_worker, login_as):
+    handle = chain(app.add.bind(1), app.add.bind(PREVIOUS, 2), [app.noop.bind()] * 1100).enqueue()
+    start_worker(DATABASE_URL=login_as("shop_worker"))
+    eventually(lambda: handle.status() == "succeeded")
 
 
 def test_web_server_with_more_rights_changes_the_job_that_has_a_key(as_role, sql, project):

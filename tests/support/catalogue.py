@@ -11,4 +11,9 @@ TABLES = {
     "pgqueue_workers",
     "pgqueue_stats",
     "pgqueue_bulk_actions",
+    "pgqueue_workflows",
+    "pgqueue_stages",
+    "pgqueue_stage_edges",
+    "pgqueue_stage_results",
+    "pgqueue_stage_additions",
 }

@@ -4,7 +4,7 @@ import importlib
 from typing import Any
 
 MODULES = (
-    *("", "jobs", "queues", "schedules", "workers", "exceptions", "signals", "states"),
+    *("", "jobs", "queues", "schedules", "workers", "workflows", "exceptions", "signals", "states"),
     *("conf", "logs", "middleware", "testing", "backend"),
 )
 """Modules whose ``__all__`` is public; the first is the package itself."""

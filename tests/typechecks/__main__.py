@@ -14,7 +14,7 @@ CONSUMER = Path(__file__).with_name("consumer")
 CACHE = ROOT / ".mypy_cache" / "consumer"
 
 MODULES = ("testing", "backend", "logs", "embedded", "signals", "exceptions", "states")
-NAMESPACES = ("jobs", "queues", "schedules", "workers")
+NAMESPACES = ("jobs", "queues", "schedules", "workers", "workflows")
 
 PUBLIC = re.compile(
     rf"django_pgqueue\.(?:(?:{'|'.join((*MODULES, *NAMESPACES))})\.)?[A-Za-z]\w*"

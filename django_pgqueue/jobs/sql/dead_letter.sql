@@ -51,7 +51,7 @@ gone AS (
 ),
 buried AS (
     INSERT INTO pgqueue_dead_jobs (
-        id, died_at, run_at, enqueued_at, first_started_at, started_at, worker_id, schedule_id, parent_id, expires_at,
+        id, died_at, run_at, enqueued_at, first_started_at, started_at, worker_id, schedule_id, parent_id, stage_id, expires_at,
         lease_seconds, timeout_seconds, priority, attempts, max_attempts, lost, snoozes, concurrency_limit,
         unique_hold_seconds, keep, keep_seconds, concurrency_strict, reason, queue, task, backend, args, kwargs,
         unique_key, unique_until, concurrency_key, fair_key, killed_by, tags, metadata, progress, errors
@@ -62,8 +62,8 @@ buried AS (
             WHEN gone.reason = 'expired' AND gone.runs = 0 AND gone.snoozes = 0 THEN 'epoch'
             ELSE gone.first_started_at
         END,
-        gone.started_at, gone.worker_id, gone.schedule_id, gone.parent_id, gone.expires_at, gone.lease_seconds,
-        gone.timeout_seconds, gone.priority, gone.runs, gone.max_attempts,
+        gone.started_at, gone.worker_id, gone.schedule_id, gone.parent_id, gone.stage_id, gone.expires_at,
+        gone.lease_seconds, gone.timeout_seconds, gone.priority, gone.runs, gone.max_attempts,
         LEAST(gone.lost + (gone.reason = 'lost')::integer, 32767), gone.snoozes, gone.concurrency_limit,
         gone.unique_hold_seconds, gone.keep, gone.keep_seconds, gone.concurrency_strict, gone.reason, gone.queue,
         gone.task, gone.backend, gone.args, gone.kwargs, gone.unique_key, gone.unique_until, gone.concurrency_key,

@@ -10,7 +10,7 @@ SELECT
         WHEN job.status = 'reserved' OR job.expires_at <= statement_timestamp() OR job.kill_requested_at IS NOT NULL
         THEN 'release_expired_keys'
         WHEN %(on_conflict)s::text = 'replace' AND job.task = ANY (%(tasks)s::text[]) THEN 'replace'
-        WHEN %(on_conflict)s::text = 'later' AND job.run_at < due.run_at THEN 'later'
+        WHEN %(on_conflict)s::text = 'later' AND job.run_at < due.run_at AND job.status <> 'blocked' THEN 'later'
         WHEN %(on_conflict)s::text = 'earlier' AND job.run_at > due.run_at THEN 'earlier'
         WHEN %(in_transaction)s::boolean AND job.unique_until = 'start' THEN 'keep_from_starting'
     END

@@ -13,7 +13,7 @@ UPDATE pgqueue_jobs AS job
 SET queue = COALESCE(%(queue)s::text, job.queue),
     priority = COALESCE(%(priority)s::smallint, job.priority),
     status = CASE
-        WHEN job.fair_key IS NOT NULL AND job.concurrency_slot IS NULL THEN 'scheduled'
+        WHEN job.fair_key IS NOT NULL AND job.concurrency_slot IS NULL AND job.status <> 'blocked' THEN 'scheduled'
         ELSE job.status
     END,
     errors = jsonb_insert(

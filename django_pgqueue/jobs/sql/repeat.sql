@@ -37,13 +37,13 @@ gone AS (
 archived AS (
     INSERT INTO pgqueue_succeeded_jobs (
         id, succeeded_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, parent_id,
-        run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, result, tags, metadata, progress,
-        errors, prune_at
+        stage_id, run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, result, tags, metadata,
+        progress, errors, prune_at
     )
     SELECT
         gone.id, statement_timestamp(), gone.enqueued_at, gone.run_at, gone.first_started_at, gone.started_at,
-        gone.worker_id, gone.schedule_id, gone.parent_id, gone.run_seconds, gone.priority, gone.attempts, gone.lost,
-        gone.queue, gone.task, gone.backend, gone.args, gone.kwargs, gone.result, gone.tags, gone.metadata,
+        gone.worker_id, gone.schedule_id, gone.parent_id, gone.stage_id, gone.run_seconds, gone.priority, gone.attempts,
+        gone.lost, gone.queue, gone.task, gone.backend, gone.args, gone.kwargs, gone.result, gone.tags, gone.metadata,
         COALESCE(gone.told, gone.progress), gone.errors, statement_timestamp() + make_interval(secs => gone.keep_seconds)
     FROM gone
     WHERE gone.keep AND %(history)s::boolean
@@ -52,12 +52,12 @@ archived AS (
 -- up.
 next AS (
     INSERT INTO pgqueue_jobs (
-        run_at, parent_id, expires_at, lease_seconds, timeout_seconds, unique_hold_seconds, priority, max_attempts,
-        concurrency_limit, keep, keep_seconds, concurrency_strict, status, queue, task, backend, args, kwargs,
+        run_at, parent_id, stage_id, expires_at, lease_seconds, timeout_seconds, unique_hold_seconds, priority,
+        max_attempts, concurrency_limit, keep, keep_seconds, concurrency_strict, status, queue, task, backend, args, kwargs,
         unique_key, unique_until, concurrency_key, fair_key, tags, metadata
     )
     SELECT
-        gone.next_at, gone.id,
+        gone.next_at, gone.id, gone.stage_id,
         -- for as long as its parent, whose run_at says no more when that was once it is a retry's, or a turn
         gone.next_at + (gone.expires_at - GREATEST(LEAST(gone.run_at, gone.first_started_at), gone.enqueued_at)),
         gone.lease_seconds, gone.timeout_seconds, gone.unique_hold_seconds, gone.priority, gone.max_attempts,

@@ -16,12 +16,12 @@ WITH target AS MATERIALIZED (
 ),
 retried AS (
     INSERT INTO pgqueue_jobs (
-        id, run_at, enqueued_at, schedule_id, parent_id, lease_seconds, timeout_seconds, priority, max_attempts,
+        id, run_at, enqueued_at, schedule_id, parent_id, stage_id, lease_seconds, timeout_seconds, priority, max_attempts,
         concurrency_limit, unique_hold_seconds, keep, keep_seconds, concurrency_strict, status, queue, task, backend,
         args, kwargs, unique_key, unique_until, concurrency_key, fair_key, tags, metadata, progress, errors
     )
     SELECT
-        target.id, statement_timestamp(), target.enqueued_at, target.schedule_id, target.parent_id,
+        target.id, statement_timestamp(), target.enqueued_at, target.schedule_id, target.parent_id, target.stage_id,
         target.lease_seconds, target.timeout_seconds, target.priority, target.max_attempts, target.concurrency_limit,
         target.unique_hold_seconds, target.keep, target.keep_seconds, target.concurrency_strict,
         CASE WHEN target.concurrency_key IS NULL THEN 'queued' ELSE 'limited' END, target.queue, target.task,

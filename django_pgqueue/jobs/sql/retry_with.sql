@@ -10,12 +10,12 @@ WITH target AS MATERIALIZED (
 ),
 retried AS (
     INSERT INTO pgqueue_jobs (
-        run_at, enqueued_at, parent_id, lease_seconds, timeout_seconds, priority, max_attempts, concurrency_limit,
+        run_at, enqueued_at, parent_id, stage_id, lease_seconds, timeout_seconds, priority, max_attempts, concurrency_limit,
         unique_hold_seconds, keep, keep_seconds, concurrency_strict, status, queue, task, backend, args, kwargs,
         unique_key, unique_until, concurrency_key, fair_key, tags, metadata, errors
     )
     SELECT
-        statement_timestamp(), statement_timestamp(), target.id, target.lease_seconds, target.timeout_seconds,
+        statement_timestamp(), statement_timestamp(), target.id, target.stage_id, target.lease_seconds, target.timeout_seconds,
         %(priority)s::smallint, target.max_attempts,
         CASE
             WHEN %(concurrency_key)s::text IS NOT NULL
@@ -49,7 +49,8 @@ retried AS (
 ),
 noted AS (
     UPDATE pgqueue_dead_jobs AS dead
-    SET errors = jsonb_insert(
+    SET stage_id = NULL,  -- the new job is the member in its place
+        errors = jsonb_insert(
         CASE WHEN jsonb_array_length(target.errors) >= 20 THEN target.errors - 10 ELSE target.errors END,
         '{-1}',
         jsonb_build_object(

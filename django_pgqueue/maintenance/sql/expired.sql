@@ -4,6 +4,6 @@
 SELECT job.id, job.concurrency_key, job.queue, job.task
 FROM pgqueue_jobs AS job
 WHERE job.expires_at <= statement_timestamp()
-  AND job.status IN ('scheduled', 'queued', 'limited')
+  AND job.status IN ('scheduled', 'queued', 'limited', 'blocked')
 ORDER BY job.expires_at
 LIMIT 1000;

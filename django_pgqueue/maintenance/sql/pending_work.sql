@@ -27,7 +27,7 @@ SELECT
     EXISTS (
         SELECT
         FROM pgqueue_jobs AS job
-        WHERE job.expires_at <= statement_timestamp() AND job.status IN ('scheduled', 'queued', 'limited')
+        WHERE job.expires_at <= statement_timestamp() AND job.status IN ('scheduled', 'queued', 'limited', 'blocked')
     ),
     EXISTS (
         SELECT
@@ -56,4 +56,11 @@ SELECT
         WHERE bulk_action.ended_at IS NULL
         ORDER BY bulk_action.next_at
         LIMIT 1
+    ),
+    EXISTS (SELECT FROM pgqueue_stages AS stage WHERE stage.status = 'open'),
+    EXISTS (SELECT FROM pgqueue_stages AS stage WHERE stage.moves_after IS NOT NULL),
+    EXISTS (
+        SELECT
+        FROM pgqueue_workflows AS workflow
+        WHERE workflow.status = 'open' AND workflow.deadline_at <= statement_timestamp()
     );

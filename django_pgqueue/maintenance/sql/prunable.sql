@@ -1,5 +1,5 @@
 -- Whether there are succeeded jobs whose own time is over, jobs that have been dead for too long, anything in the
--- default partition, counts that are too old, bulk actions that ended long ago, and keys of once() that are too old.
+-- default partition, counts that are too old, bulk actions and workflows that ended long ago, and keys of once().
 -- Called by pruner.look(): to remove them takes rights that a worker without such rows need not have. Reads an entry of
 -- an index for each, the length of a file, and the few bulk actions; locks nothing. Without a number of days, dead jobs
 -- stay.
@@ -29,4 +29,9 @@ SELECT
         SELECT
         FROM pgqueue_once_keys AS once_key
         WHERE once_key.taken_at < statement_timestamp() - make_interval(days => %(once_days)s::integer)
+    ),
+    EXISTS (
+        SELECT
+        FROM pgqueue_workflows AS workflow
+        WHERE workflow.ended_at < statement_timestamp() - make_interval(days => %(workflow_days)s::integer)
     );

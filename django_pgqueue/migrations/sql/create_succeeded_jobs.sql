@@ -9,6 +9,7 @@ CREATE TABLE pgqueue_succeeded_jobs (
     worker_id bigint NOT NULL,
     schedule_id bigint,
     parent_id bigint,
+    stage_id bigint,
     run_seconds double precision NOT NULL,
     priority smallint NOT NULL,
     attempts smallint NOT NULL,

@@ -7,21 +7,30 @@ from typing import Any, assert_type
 from django.contrib.auth.base_user import AbstractBaseUser
 
 from django_pgqueue import (
+    PREVIOUS,
     Call,
     CallOptions,
     JobHandle,
+    WorkflowHandle,
     aenqueue_many,
+    batch,
+    chain,
+    current_workflow,
     enqueue,
     enqueue_many,
     finish_job,
+    group,
     jobs,
     queues,
     schedules,
     workers,
+    workflow,
+    workflows,
 )
 from django_pgqueue.exceptions import JobDied, JobExpired, JobWasKilled, NoResult, PgQueueError, QueueFull
 from django_pgqueue.jobs import JobState, Killed, RetryResult
-from django_pgqueue.states import DeathReason, JobStatus
+from django_pgqueue.states import DeathReason, JobStatus, WorkflowStatus
+from django_pgqueue.workflows import CurrentWorkflow, NewStage, StageState, WorkflowState
 from shop.tasks import pack, tally, write
 
 
@@ -152,3 +161,30 @@ def see_to_it(ids: list[int], user: AbstractBaseUser) -> None:
         end.result = 7
     assert_type(workers.quiet([7], by="ann"), list[int])
     assert_type(workers.resume([7]), list[int])
+
+
+def import_all(feeds: list[int]) -> WorkflowHandle:
+    calls = [pack.bind(feed) for feed in feeds]
+    assert_type(chain(pack.bind(1), pack.bind(PREVIOUS), calls).enqueue(), WorkflowHandle)
+    assert_type(group(calls, collect=True, name="packs", on_death="go_on").enqueue(), WorkflowHandle)
+    batch(calls, then=tally.bind(1), died=pack.bind(2), deadline=dt.timedelta(hours=1)).enqueue()
+    with workflow("import", unique_key="import", context={"feeds": feeds}) as flow:
+        packs = flow.add_many(calls, collect=True)
+        assert_type(packs, NewStage)
+        flow.add(tally.bind(1), after=[packs, "other"], when="ended")
+    handle = workflows.get(unique_key="import")
+    assert_type(handle.state(), WorkflowState)
+    assert_type(handle.state().stages, tuple[StageState, ...])
+    assert_type(handle.status(), WorkflowStatus)
+    assert_type(handle.add(pack.bind(1), stage="pack"), JobHandle[str])
+    assert_type(handle.add_many(calls, stage="pack"), Sequence[JobHandle[str]])
+    assert_type(handle.retry(by="ann"), int)
+    assert_type(handle.kill(), bool)
+    assert_type(current_workflow(), CurrentWorkflow)
+    current_workflow().add(pack.bind(1))
+
+    chain(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    group(calls, on_deth="stop")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    batch(calls, on_death="panic")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    flow.add(pack.bind(1), when="later")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    return flow.handle

@@ -1,0 +1,157 @@
+-- Decide whether a stage is over, and what follows from that: stages behind it open or are skipped, and the workflow
+-- ends. Called by pgqueue_advance(), and by staff who skip a stage; the caller has locked the workflow. The first thing
+-- to do is one of: look, whether an open stage is over; decide, whether a blocked one opens; skip, as if it had
+-- succeeded. Stages and edges are changed under that lock alone, so nothing is waited for but members, and of those
+-- locked ones are stepped over. Returns what pgqueue_move_members() does, and, as parent, the stage of another workflow
+-- that has waited for this one.
+CREATE FUNCTION pgqueue_settle_stage(of_stage bigint, at_first text)
+RETURNS TABLE (kind text, name text)
+LANGUAGE plpgsql
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    stages bigint[] := ARRAY[of_stage];  -- to be worked on, one after the other
+    actions text[] := ARRAY[at_first];
+    this bigint;
+    action text;
+    stage record;
+    deaths integer;
+    behind bigint[];
+    parent bigint;
+BEGIN
+    WHILE cardinality(stages) > 0 LOOP
+        this := stages[1];
+        action := actions[1];
+        stages := stages[2:];
+        actions := actions[2:];
+        SELECT one.status, one.is_sealed, one.opens_when, one.previous, workflow.on_death
+        INTO stage
+        FROM pgqueue_stages AS one
+        JOIN pgqueue_workflows AS workflow ON workflow.id = one.id >> 16
+        WHERE one.id = this AND one.status IN ('blocked', 'open') AND workflow.status = 'open';
+        CONTINUE WHEN NOT FOUND;
+
+        IF action = 'decide' THEN
+            CONTINUE WHEN stage.status = 'open';
+            IF stage.opens_when = 'died' AND EXISTS (
+                SELECT FROM pgqueue_stage_edges AS edge WHERE edge.to_id = this AND edge.outcome = 'died'
+            ) THEN
+                action := 'open';
+            ELSIF stage.opens_when = 'succeeded' AND EXISTS (
+                SELECT FROM pgqueue_stage_edges AS edge WHERE edge.to_id = this AND edge.outcome IN ('died', 'skipped')
+            ) THEN
+                action := 'skip in vain';
+            ELSIF EXISTS (
+                SELECT FROM pgqueue_stage_edges AS edge WHERE edge.to_id = this AND edge.outcome IS NULL
+            ) THEN
+                CONTINUE;
+            ELSIF stage.opens_when = 'died' THEN
+                action := 'skip in vain';
+            ELSE
+                action := 'open';
+            END IF;
+        END IF;
+
+        IF action = 'open' THEN
+            UPDATE pgqueue_stages AS one
+            SET status = 'open', opened_at = statement_timestamp(), moves_after = 0
+            WHERE one.id = this;
+            IF stage.previous IS NOT NULL THEN
+                -- of one member, behind a stage of one member that collects
+                UPDATE pgqueue_jobs AS job
+                SET args = COALESCE((
+                        SELECT jsonb_agg(CASE WHEN stage.previous -> 'args' @> to_jsonb(arg.place - 1) THEN before.result ELSE arg.value END ORDER BY arg.place)
+                        FROM jsonb_array_elements(job.args) WITH ORDINALITY AS arg (value, place)
+                    ), '[]'),
+                    kwargs = job.kwargs || COALESCE((
+                        SELECT jsonb_object_agg(arg.name, before.result)
+                        FROM jsonb_array_elements_text(stage.previous -> 'kwargs') AS arg (name)
+                    ), '{}')
+                FROM (
+                    SELECT COALESCE((
+                        SELECT collected.result
+                        FROM pgqueue_stage_edges AS edge
+                        JOIN pgqueue_stage_results AS collected ON collected.stage_id = edge.from_id
+                        WHERE edge.to_id = this
+                        ORDER BY collected.stage_id, collected.job_id
+                        LIMIT 1
+                    ), 'null') AS result
+                ) AS before
+                WHERE job.stage_id = this AND job.status = 'blocked';
+            END IF;
+            RETURN QUERY SELECT * FROM pgqueue_move_members(this);
+            stage.status := 'open';
+            action := 'look';  -- it may be empty
+        END IF;
+
+        IF action = 'look' THEN
+            CONTINUE WHEN stage.status <> 'open' OR NOT stage.is_sealed
+                OR EXISTS (SELECT FROM pgqueue_jobs AS job WHERE job.stage_id = this)
+                OR EXISTS (
+                    SELECT
+                    FROM pgqueue_workflows AS child
+                    WHERE child.parent_stage_id = this AND child.status = 'open'
+                );
+            deaths := (SELECT count(*) FROM pgqueue_dead_jobs AS dead WHERE dead.stage_id = this)
+                + (
+                    SELECT count(*)
+                    FROM pgqueue_workflows AS child
+                    WHERE child.parent_stage_id = this AND child.status IN ('failed', 'killed')
+                );
+            CONTINUE WHEN deaths > 0 AND stage.on_death = 'wait';
+            UPDATE pgqueue_stages AS one
+            SET status = 'ended', ended_at = statement_timestamp(), moves_after = NULL, died = deaths
+            WHERE one.id = this;
+        ELSE
+            UPDATE pgqueue_stages AS one
+            SET status = 'skipped', ended_at = statement_timestamp(), moves_after = 0
+            WHERE one.id = this;
+            IF stage.status = 'blocked' THEN
+                RETURN QUERY SELECT * FROM pgqueue_move_members(this);
+            END IF;
+        END IF;
+
+        UPDATE pgqueue_stage_edges AS edge
+        SET outcome = CASE
+            WHEN action = 'skip in vain' THEN 'skipped'
+            WHEN action = 'skip' OR deaths = 0 THEN 'succeeded'
+            WHEN stage.on_death = 'go_on' AND next.opens_when <> 'died' THEN 'succeeded'
+            ELSE 'died'
+        END
+        FROM pgqueue_stages AS next
+        WHERE edge.from_id = this AND edge.outcome IS NULL AND next.id = edge.to_id;
+        behind := ARRAY(
+            SELECT edge.to_id FROM pgqueue_stage_edges AS edge WHERE edge.from_id = this ORDER BY edge.to_id
+        );
+        stages := stages || behind;
+        actions := actions || array_fill('decide'::text, ARRAY[cardinality(behind)]);
+
+        IF NOT EXISTS (
+            SELECT
+            FROM pgqueue_stages AS one
+            WHERE one.status IN ('blocked', 'open') AND one.id >= (this >> 16 << 16) AND one.id < ((this >> 16) + 1 << 16)
+        ) THEN
+            UPDATE pgqueue_workflows AS workflow
+            SET ended_at = statement_timestamp(),
+                status = CASE
+                    WHEN workflow.on_death <> 'go_on' AND EXISTS (
+                        SELECT
+                        FROM pgqueue_stages AS one
+                        WHERE one.id >= (this >> 16 << 16) AND one.id < ((this >> 16) + 1 << 16)
+                          AND one.status = 'ended' AND one.died > 0
+                    )
+                    THEN 'failed'
+                    ELSE 'succeeded'
+                END
+            WHERE workflow.id = this >> 16
+            RETURNING workflow.parent_stage_id INTO parent;
+            IF parent IS NOT NULL THEN
+                RETURN QUERY SELECT 'parent', parent::text;
+            END IF;
+        END IF;
+    END LOOP;
+END
+$$;

@@ -1,0 +1,220 @@
+"""Change a workflow that has begun: add members, seal or skip a stage, kill it, retry dead members."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from django_pgqueue.db.connections import CallerConnection, undoable
+from django_pgqueue.db.queries import statement
+from django_pgqueue.exceptions import InvalidWorkflow, StageClosed, WorkflowDoesNotExist
+from django_pgqueue.jobs import dead_letter
+from django_pgqueue.jobs.context import current_job, find_current
+from django_pgqueue.jobs.enqueue import Member, insert_members
+from django_pgqueue.jobs.handle import JobHandles
+from django_pgqueue.jobs.manage import kill
+from django_pgqueue.jobs.unique import InsertResult
+from django_pgqueue.middleware import run_if_immediate
+from django_pgqueue.states import StageStatus, WorkflowStatus
+from django_pgqueue.tasks import Call
+from django_pgqueue.validation import By, name_of
+from django_pgqueue.workflows.advance import Advanced, advance, move_members, moving_stages, notify_opened
+from django_pgqueue.workflows.records import STAGES_OF_ONE, workflow_id_of
+
+MOST_SLICES = 10
+"""Maximum number of slices of members that are removed in the transaction of a kill; the rest is left to workers."""
+
+
+def check_calls(calls: Any, what: str) -> list[Call[Any]]:
+    """Return calls as a list; raise InvalidWorkflow at anything else."""
+    if isinstance(calls, Call):
+        raise InvalidWorkflow(f"{what} takes an iterable of calls, not one call: write [{calls!r}].")
+    chosen = list(calls)
+    for place, call in enumerate(chosen):
+        if not isinstance(call, Call):
+            raise InvalidWorkflow(
+                f"calls[{place}] of {what} is of the type {type(call).__name__}. Each member is a call made by bind(), "
+                "as in [fetch.bind(1), fetch.bind(2)]."
+            )
+    return chosen
+
+
+def insert(members: Sequence[Member], names: dict[int, str]) -> InsertResult:
+    """Insert members in the caller's transaction; ``names``: of the stages, by id.
+
+    Raises:
+        InvalidWorkflow: the unique key of one is held by another job, for which the stage would not wait.
+    """
+    inserted = insert_members(members)
+    for member, job_id, is_new in zip(members, inserted.ids, inserted.created, strict=True):
+        if not is_new:
+            raise InvalidWorkflow(
+                f"{member.call!r} cannot be a member of the stage {names[member.stage_id]!r}: job {job_id} has its "
+                "unique key, and a stage waits for its own members only. Leave it out, or give it another key."
+            )
+    return inserted
+
+
+# Adding
+
+
+class FoundStage(NamedTuple):
+    """The columns of ``find_stage.sql``."""
+
+    id: int
+    name: str
+    status: str
+    is_sealed: bool
+    of_workflow: str  # the status of that
+
+    @property
+    def is_closed(self) -> bool:
+        return self.of_workflow != WorkflowStatus.OPEN or self.status not in (StageStatus.BLOCKED, StageStatus.OPEN)
+
+
+def find_stage(caller: CallerConnection, workflow_id: int, stage: str | int) -> FoundStage:
+    """Return a stage of a workflow by its name or id; raise InvalidWorkflow where there is none."""
+    asked = {"id": stage if isinstance(stage, int) else 0, "name": stage if isinstance(stage, str) else ""}
+    rows = caller.rows(statement("find_stage"), {"workflow_id": workflow_id, **asked})
+    if not rows:
+        raise InvalidWorkflow(f"Workflow {workflow_id} has no stage {stage!r}.")
+    return FoundStage._make(rows[0])
+
+
+def share(caller: CallerConnection, workflow_id: int) -> None:
+    """Keep stages of a workflow from closing until the caller's transaction ends."""
+    caller.rows(statement("share_workflow"), {"workflow_id": workflow_id})
+
+
+def add(workflow_id: int, stage: str | int, calls: Any, *, database: str) -> JobHandles[Any]:
+    """Add members to a stage in the caller's transaction."""
+    chosen = check_calls(calls, "add_many()")
+    if not chosen:
+        return JobHandles(InsertResult([], []), [])
+    for call in chosen:
+        if call.task.database != database:
+            raise InvalidWorkflow(
+                f"The workflow is on {database!r}, and {call.task.name} is enqueued on {call.task.database!r}."
+            )
+    caller = CallerConnection(database)
+    with undoable(database):
+        share(caller, workflow_id)
+        found = find_stage(caller, workflow_id, stage)
+        _check_is_open(found, workflow_id)
+        is_blocked = found.status == StageStatus.BLOCKED
+        inserted = insert([Member(call, found.id, is_blocked) for call in chosen], {found.id: found.name})
+        caller.rows(statement("count_added"), {"stage_id": found.id, "members": len(chosen)})
+    run_if_immediate(database, inserted.ids)
+    return JobHandles(inserted, [call.task for call in chosen])
+
+
+def _check_is_open(stage: FoundStage, workflow_id: int) -> None:
+    if stage.is_closed:
+        raise StageClosed(
+            f"The stage {stage.name!r} of workflow {workflow_id} takes no more members: it is {stage.status}, and the "
+            f"workflow {stage.of_workflow}."
+        )
+    if stage.is_sealed and not _is_member(workflow_id):
+        raise StageClosed(
+            f"The stage {stage.name!r} of workflow {workflow_id} is sealed: only members of the workflow may add to "
+            "it. Declare it by sealed=False, and seal it when it is full."
+        )
+
+
+def _is_member(workflow_id: int) -> bool:
+    current = find_current()
+    stage_id = current.claimed.stage_id if current else None
+    return stage_id is not None and workflow_id_of(stage_id) == workflow_id
+
+
+# Sealing, skipping, ending
+
+
+def seal(workflow_id: int, stage: str | int, *, database: str) -> bool:
+    """Seal a stage in the caller's transaction; return whether it was not sealed before."""
+    caller = CallerConnection(database)
+    with undoable(database):
+        share(caller, workflow_id)
+        found = find_stage(caller, workflow_id, stage)
+        sealed = caller.rows(statement("seal_stage"), {"id": found.id})
+        if sealed:
+            announce(caller, advance(caller, [found.id]))
+    return bool(sealed)
+
+
+def skip(workflow_id: int, stage: str | int, *, by: By, database: str) -> bool:
+    """Skip a stage in the caller's transaction; return whether it was not over before."""
+    caller, by = CallerConnection(database), name_of(by)
+    with undoable(database):
+        caller.rows(statement("lock_workflow"), {"workflow_id": workflow_id})
+        found = find_stage(caller, workflow_id, stage)
+        if found.is_closed:
+            return False
+        announce(caller, Advanced.read(caller.rows(statement("skip_stage"), {"id": found.id})))
+        clear(caller, workflow_id, by=by)
+    return True
+
+
+def end_workflow(workflow_id: int, *, by: By, database: str) -> bool:
+    """Kill a workflow in the caller's transaction; return whether it was open."""
+    caller, by = CallerConnection(database), name_of(by)
+    with undoable(database):
+        asked = {"id": workflow_id, "status": WorkflowStatus.KILLED, "by": by, "waits": True}
+        ended = Advanced.read(caller.rows(statement("end_workflow"), asked))
+        for one in ended.ended:
+            clear(caller, one, by=by)
+        announce(caller, ended)
+    return bool(ended.ended)
+
+
+def clear(caller: CallerConnection, workflow_id: int, *, by: str) -> None:
+    """Remove the members of skipped stages, and kill those that were open already; of many the first ones."""
+    for _ in range(MOST_SLICES):
+        stages = [stage for stage in moving_stages(caller, workflow_id) if stage.status == StageStatus.SKIPPED]
+        if not stages:
+            return
+        for stage in stages:
+            if kills := move_members(caller, stage.id).kills:
+                kill(kills, by=by, database=caller)
+
+
+def announce(caller: CallerConnection, advanced: Advanced) -> None:
+    """Announce jobs of opened stages, and look at stages that have waited for workflows that are over now."""
+    notify_opened(caller, advanced)
+    if advanced.parents:
+        announce(caller, advance(caller, sorted(advanced.parents)))
+
+
+# Retrying
+
+
+def retry(workflow_id: int, *, stage: str | int | None, by: By, database: str) -> int:
+    """Retry the dead members of a workflow, or of one of its stages; return their number."""
+    caller, retried = CallerConnection(database), 0
+    first, after = workflow_id * STAGES_OF_ONE, (workflow_id + 1) * STAGES_OF_ONE
+    if stage is not None:
+        first = find_stage(caller, workflow_id, stage).id
+        after = first + 1
+    place = first, 0
+    while True:
+        asked = {"from_stage": first, "to_stage": after, "after_stage": place[0], "after_id": place[1]}
+        rows = caller.rows(statement("dead_members"), asked)
+        if not rows:
+            return retried
+        retried += len(dead_letter.retry([job_id for _, job_id in rows], by=by, database=caller).ids)
+        place = rows[-1][0], rows[-1][1]
+
+
+def current_stage_id() -> int:
+    """Return the stage that the running job is a member of.
+
+    Raises:
+        NoCurrentJob: no job runs here.
+        WorkflowDoesNotExist: it is a member of none.
+    """
+    current = current_job()
+    stage_id = current.claimed.stage_id
+    if stage_id is None:
+        raise WorkflowDoesNotExist(
+            f"Job {current.id} ({current.task}) is a member of no workflow: a task that is also enqueued alone uses "
+            "current_job() only."
+        )
+    return stage_id

@@ -1,0 +1,12 @@
+-- Which stages have members that are still to be opened or removed, of one workflow or of any. Called by
+-- advance.moving_stages(). Locks nothing; leans on pgqueue_stages_moving.
+SELECT stage.id, stage.status, workflow.ended_by
+FROM pgqueue_stages AS stage
+JOIN pgqueue_workflows AS workflow ON workflow.id = stage.id >> 16
+WHERE stage.moves_after IS NOT NULL
+  AND (
+      %(workflow_id)s::bigint IS NULL
+      OR stage.id >= %(workflow_id)s::bigint << 16 AND stage.id < %(workflow_id)s::bigint + 1 << 16
+  )
+ORDER BY stage.id
+LIMIT 100;

@@ -1,0 +1,175 @@
+"""Stages that crashes leave open are closed, late workflows fail, ended ones are pruned."""
+
+import pytest
+
+from django_pgqueue import batch, chain, group, workflow
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.maintenance import stages
+from django_pgqueue.maintenance.pruner import Pruner, delete_slice
+from django_pgqueue.maintenance.stages import fail_late, move_slices, sweep_stages
+from django_pgqueue.models import DeadJob, Job, Stage, StageAddition, StageEdge, StageResult, Workflow
+from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.states import DeathReason
+from django_pgqueue.workflows import advance
+from tests.app.tasks import noop
+from tests.support.passes import run_service
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def end(queue, fate=Fate.SUCCEEDED, *, number=1, **details) -> None:
+    """Write outcomes, and die before the look behind them."""
+    jobs = claim(queue, "default", limit=number, worker_id=1)
+    ack.write(queue, [Outcome(job, fate, **details) for job in jobs])
+
+
+def die(queue) -> None:
+    end(queue, Fate.DIED, reason=DeathReason.EXHAUSTED, error={"kind": "failed", "error": "ValueError"})
+
+
+def test_sweep_closes_what_a_crash_has_left(queue):
+    handle = chain(noop.bind(), noop.using(queue="mails").bind(), noop.bind()).enqueue()
+    end(queue)
+    assert handle.state().stages[1].status == "blocked"
+    swept = sweep_stages(queue)
+    assert (len(swept.found), swept.last, swept.opened.queues) == (1, 0, {"mails"})
+    assert [stage.status for stage in handle.state().stages] == ["ended", "open", "blocked"]
+    assert sweep_stages(queue).found == ()
+
+
+def test_sweep_reports_deaths_of_crashed_workers(queue):
+    batch([noop.bind(), noop.bind()], died=noop.bind()).enqueue()
+    die(queue)
+    assert len(sweep_stages(queue).found) == 1
+    assert Stage.objects.get(name="died").status == "open"
+    assert sweep_stages(queue).found == ()
+
+
+def test_sweep_passes_over_what_waits(queue):
+    group([noop.bind()]).enqueue()
+    die(queue)
+    batch([], sealed=False).enqueue()
+    chain(noop.bind(), noop.bind()).enqueue()
+    assert sweep_stages(queue).found == ()
+
+
+def test_sweep_goes_on_behind_the_last_of_a_thousand(queue):
+    with workflow("wide") as flow:
+        for number in range(1005):
+            flow.add_many([], name=f"stage {number}", sealed=False)
+    Stage.objects.filter(name__in=["stage 0", "stage 1004"]).update(is_sealed=True)
+    swept = sweep_stages(queue)
+    assert (len(swept.found), swept.last) == (1, Stage.objects.get(name="stage 999").id)
+    assert len(sweep_stages(queue, after=swept.last).found) == 1
+
+
+def test_maintenance_sweeps_moves_and_fails(queue, maintenance_runner, sql):
+    first = chain(noop.bind(), noop.bind()).enqueue()
+    end(queue)
+    late = chain(noop.using(queue="late").bind(), noop.bind(), deadline=3600).enqueue()
+    sql("UPDATE pgqueue_workflows SET deadline_at = statement_timestamp() WHERE id = %s", late.id)
+    runner = maintenance_runner()
+    runner.services.pass_once()
+    run_service(runner.services, "read_pending")
+    run_service(runner.services, "move_members")
+    assert first.state().stages[0].status == "ended"
+    assert late.status() == "failed"
+    assert list(DeadJob.objects.values_list("reason", "queue")) == [("killed", "late")]
+
+
+def test_late_workflow_whose_lock_is_held_fails_the_next_time(queue, other_queue, sql):
+    handle = group([noop.bind()], deadline=60).enqueue()
+    assert fail_late(queue) == 0
+    sql("UPDATE pgqueue_workflows SET deadline_at = statement_timestamp()")
+    with other_queue.transaction():
+        other_queue.rows(advance.statement("share_workflow"), {"workflow_id": handle.id})
+        assert fail_late(queue) == 0
+    assert fail_late(queue) == 1
+    assert handle.state().status == "failed"
+
+
+def test_many_members_of_a_killed_workflow_are_cleared_in_slices(queue, monkeypatch):
+    from django_pgqueue.workflows import members
+
+    monkeypatch.setattr(members, "MOST_SLICES", 1)
+    handle = chain(noop.bind(), [noop.bind()] * 2500).enqueue()
+    [running] = claim(queue, "default", limit=1, worker_id=1)
+    assert handle.kill(by="anna")
+    assert Job.objects.count() == 1501
+    while moved := move_slices(queue).stages:
+        assert moved == 1
+    assert list(Job.objects.values_list("id", "killed_by")) == [(running.id, "anna")]
+
+
+def test_kills_of_maintenance_are_announced(queue):
+    handle = group([noop.bind()]).enqueue()
+    claim(queue, "default", limit=1, worker_id=1)
+    with queue.transaction():
+        queue.rows(
+            advance.statement("end_workflow"), {"id": handle.id, "status": "killed", "by": "anna", "waits": True}
+        )
+    assert move_slices(queue).announcements == {"pgqueue_jobs": {""}}
+
+
+def test_many_stages_are_looked_at_in_parts(queue, monkeypatch):
+    monkeypatch.setattr(stages, "AT_ONCE", 2)
+    for _ in range(5):
+        chain(noop.bind(), noop.bind()).enqueue()
+    end(queue, number=5)
+    assert len(sweep_stages(queue).found) == 5
+    assert Stage.objects.filter(status="open").count() == 5
+
+
+# Retention
+
+
+def age(sql) -> None:
+    sql("UPDATE pgqueue_workflows SET ended_at = ended_at - INTERVAL '100 days'")
+    sql("UPDATE pgqueue_dead_jobs SET died_at = died_at - INTERVAL '1000 days'")
+
+
+def test_dead_members_stay_as_long_as_their_workflow_is_open(queue, sql):
+    handle = group([noop.bind()]).enqueue()
+    die(queue)
+    age(sql)
+    assert delete_slice(queue, "prune_dead", limit=10, days=30) == 0
+    assert handle.kill()
+    assert delete_slice(queue, "prune_dead", limit=10, days=30) == 1
+
+
+def test_workflows_are_pruned_behind_their_members(queue, sql, settings):
+    settings.PGQUEUE = {**getattr(settings, "PGQUEUE", {}), "DEAD_RETENTION_DAYS": 200}
+    open_one = chain(noop.using(queue="later").bind(), noop.bind()).enqueue()
+    ended = batch([noop.bind(), noop.bind()], then=noop.bind(), collect=True, sealed=False).enqueue()
+    ended.add(noop.bind(), stage="members")
+    ended.seal("members")
+    for number in (3, 1):
+        end(queue, number=number)
+        sweep_stages(queue)
+    with_dead = group([noop.bind()]).enqueue()
+    die(queue)
+    assert with_dead.skip("members")
+    assert (ended.status(), with_dead.status()) == ("succeeded", "succeeded")
+    pruner = Pruner(queue)
+    pruner.prune()
+    assert Workflow.objects.count() == 3
+    sql("UPDATE pgqueue_workflows SET ended_at = ended_at - INTERVAL '100 days'")
+    pruner.prune()
+    assert set(Workflow.objects.values_list("id", flat=True)) == {open_one.id, with_dead.id}
+    assert Stage.objects.count() == 3
+    assert StageEdge.objects.count() == 1
+    assert not StageResult.objects.exists()
+    assert not StageAddition.objects.exists()
+    age(sql)
+    pruner.prune()
+    pruner.prune()
+    assert set(Workflow.objects.values_list("id", flat=True)) == {open_one.id}
+
+
+def test_worker_that_is_killed_between_outcome_and_look_leaves_nothing_open(queue, start_worker):
+    handle = chain(noop.bind(), noop.bind(), noop.bind()).enqueue()
+    end(queue)
+    start_worker()
+    eventually(lambda: handle.status() == "succeeded")

@@ -1,0 +1,269 @@
+"""Workflows that have begun are added to, sealed, skipped, killed and retried."""
+
+import pytest
+from django.db import transaction
+
+from django_pgqueue import batch, chain, current_job, current_workflow, group, task, workflow, workflows
+from django_pgqueue.exceptions import InvalidWorkflow, NoCurrentJob, StageClosed, WorkflowDoesNotExist
+from django_pgqueue.jobs import kill, purge
+from django_pgqueue.models import DeadJob, Job, Stage, StageAddition, Workflow
+from django_pgqueue.testing import as_job, run_jobs
+from tests.app.models import Mark
+from tests.app.tasks import die_unless, mark, record
+
+pytestmark = pytest.mark.django_db
+
+
+def labels() -> list[str]:
+    return list(Mark.objects.order_by("id").values_list("label", flat=True))
+
+
+@task
+def spread(number: int) -> None:
+    """Add as many members to the own stage, and one to that behind it."""
+    mark(f"spread {number}")
+    current = current_workflow()
+    if number:
+        current.add_many([spread.bind(0)] * number)
+        current.add(record.bind("behind"), stage="behind")
+
+
+@task
+def begin_child(label: str, on_death: str = "wait") -> None:
+    with workflow("child", child=True, on_death=on_death) as flow:
+        flow.add(die_unless.bind(label))
+
+
+@task
+def read_context() -> list:
+    return [current_workflow().context(), list(current_workflow().results("members"))]
+
+
+# Adding
+
+
+def test_members_add_members_to_their_own_stage_and_behind_it():
+    with workflow("tree") as flow:
+        first = flow.add(spread.bind(2), name="spread")
+        flow.add_many([], after=first, name="behind")
+    run_jobs()
+    assert labels() == ["spread 2", "spread 0", "spread 0", "behind"]
+    state = flow.handle.state()
+    assert state.status == "succeeded"
+    assert [(stage.members, stage.done) for stage in state.stages] == [(3, 3), (1, 1)]
+
+
+def test_batch_is_filled_over_several_transactions_and_sealed():
+    handle = batch([], then=record.bind("then"), sealed=False).enqueue()
+    for letter in "ab":
+        with transaction.atomic():
+            handle.add(record.bind(letter), stage="members")
+    assert len(handle.add_many([record.bind("c"), record.bind("d")], stage="members")) == 2
+    run_jobs()
+    assert labels() == ["a", "b", "c", "d"]
+    assert handle.seal("members")
+    assert not handle.seal("members")
+    run_jobs()
+    assert labels() == ["a", "b", "c", "d", "then"]
+    assert handle.state().stage("members").members == 4
+
+
+def test_sealed_stages_take_no_members_from_outside():
+    handle = chain(record.bind("a"), record.bind("b")).enqueue()
+    with pytest.raises(StageClosed, match="is sealed"):
+        handle.add(record.bind("c"), stage="record")
+    assert handle.state().stage("record").members == 1
+
+
+@pytest.mark.parametrize("end", ["run", "kill", "skip"])
+def test_stages_that_are_over_take_no_members(end):
+    handle = batch([record.bind("a")], sealed=False).enqueue()
+    if end == "run":
+        handle.seal("members")
+        run_jobs()
+    elif end == "kill":
+        handle.kill()
+    else:
+        handle.skip("members")
+    with pytest.raises(StageClosed, match=r"takes no more members: it is (ended|skipped)"):
+        handle.add(record.bind("b"), stage="members")
+    assert not StageAddition.objects.exists()
+
+
+def test_what_cannot_be_added_changes_nothing():
+    handle = batch([record.bind("a")], sealed=False).enqueue()
+    record.using(unique_key="k").enqueue("holder")
+    before = Job.objects.count()
+    for wrong in ([record], record.bind("b"), [record.using(database="other").bind("b")]):
+        with pytest.raises(InvalidWorkflow):
+            handle.add_many(wrong, stage="members")
+    with pytest.raises(InvalidWorkflow, match="has its unique key"):
+        handle.add_many([record.bind("b"), record.using(unique_key="k").bind("c")], stage="members")
+    with pytest.raises(InvalidWorkflow, match="has no stage 'pages'"):
+        handle.add(record.bind("b"), stage="pages")
+    assert list(handle.add_many([], stage="members")) == []
+    assert (Job.objects.count(), StageAddition.objects.count()) == (before, 0)
+
+
+def test_current_workflow_is_that_of_a_member():
+    with pytest.raises(NoCurrentJob):
+        current_workflow()
+    with as_job(), pytest.raises(WorkflowDoesNotExist, match="member of no workflow"):
+        current_workflow()
+    handle = chain(read_context.bind(), context={"feed": 7}).enqueue()
+    assert handle.kill()
+    batch([record.bind("a"), record.bind("b")], then=read_context.bind(), collect=True, context={"feed": 7}).enqueue()
+    assert run_jobs()[-1].result == [{"feed": 7}, ["recorded a", "recorded b"]]
+
+
+# Children
+
+
+def test_child_keeps_the_stage_of_its_parent_open():
+    handle = chain(begin_child.bind("cause"), record.bind("after")).enqueue()
+    run_jobs(errors="collect")
+    assert labels() == []
+    child = Workflow.objects.exclude(id=handle.id).get()
+    assert child.parent_stage_id == handle.state().stages[0].id
+    Mark.objects.create(job_id=0, attempt=0, pid=0, label="cause")
+    assert workflows.get(child.id).retry() == 1
+    run_jobs()
+    assert labels() == ["cause", "after"]
+    assert handle.status() == "succeeded"
+
+
+@pytest.mark.parametrize(("rule", "expected"), [("stop", "failed"), ("go_on", "succeeded"), ("wait", "open")])
+def test_child_that_fails_counts_as_a_dead_member(rule, expected):
+    handle = chain(begin_child.bind("cause", on_death="stop"), record.bind("after"), on_death=rule).enqueue()
+    run_jobs(errors="collect")
+    assert handle.status() == expected
+    assert labels() == (["after"] if rule == "go_on" else [])
+    if rule == "wait":
+        assert handle.skip("begin_child")
+        run_jobs()
+        assert handle.status() == "succeeded"
+
+
+def test_children_are_killed_with_their_parents():
+    handle = chain(begin_child.bind("cause"), record.bind("after")).enqueue()
+    run_jobs(errors="collect")
+    assert handle.kill(by="anna")
+    assert set(Workflow.objects.values_list("status", "ended_by")) == {("killed", "anna")}
+
+
+def test_child_needs_a_member_for_its_parent():
+    with pytest.raises(NoCurrentJob):
+        group([record.bind("a")], child=True).enqueue()
+    with as_job(), pytest.raises(WorkflowDoesNotExist):
+        group([record.bind("a")], child=True).enqueue()
+    assert not Workflow.objects.exists()
+
+
+# Killing, skipping, retrying
+
+
+def test_killed_workflow_opens_nothing_and_leaves_nothing_alive():
+    handle = chain([record.bind("a"), record.bind("b")], [record.bind("c")] * 3).enqueue()
+    assert handle.kill(by="anna")
+    assert not handle.kill()
+    assert not Job.objects.exists()
+    assert sorted(DeadJob.objects.values_list("reason", "killed_by")) == [("killed", "anna")] * 2
+    state = handle.state()
+    assert (state.status, state.ended_by) == ("killed", "anna")
+    assert [stage.status for stage in state.stages] == ["skipped"] * 2
+    assert run_jobs() == ()
+
+
+def test_skipped_stage_lets_those_behind_it_go_on():
+    handle = chain(die_unless.bind("cause"), record.bind("b")).enqueue()
+    run_jobs(errors="collect")
+    assert handle.state().is_stuck
+    assert handle.skip("die_unless", by="anna")
+    assert not handle.skip("die_unless")
+    run_jobs()
+    assert labels() == ["b"]
+    assert handle.status() == "succeeded"
+
+
+def test_stage_is_skipped_before_it_opens():
+    handle = chain(record.bind("a"), [record.bind("b")] * 2, record.bind("c")).enqueue()
+    assert handle.skip("record 2")
+    run_jobs()
+    assert labels() == ["a", "c"] or labels() == ["c", "a"]
+    assert handle.status() == "succeeded"
+
+
+def test_members_of_an_open_stage_that_is_skipped_are_killed():
+    handle = chain([record.bind("a")] * 2, record.bind("b")).enqueue()
+    assert handle.skip("record", by="anna")
+    assert DeadJob.objects.filter(reason="killed", killed_by="anna").count() == 2
+    run_jobs()
+    assert labels() == ["b"]
+
+
+def test_dead_members_of_one_stage_are_retried():
+    handle = group([die_unless.bind("cause")] * 3).enqueue()
+    other = group([die_unless.bind("cause")]).enqueue()
+    run_jobs(errors="collect")
+    Mark.objects.create(job_id=0, attempt=0, pid=0, label="cause")
+    assert handle.retry(stage="members", by="anna") == 3
+    run_jobs()
+    assert (handle.status(), other.status()) == ("succeeded", "open")
+    assert handle.retry() == 0
+
+
+def test_purged_member_counts_as_done():
+    handle = chain(die_unless.bind("cause"), record.bind("b")).enqueue()
+    run_jobs(errors="collect")
+    purge(list(DeadJob.objects.values_list("id", flat=True)))
+    run_jobs()
+    assert labels() == ["b"]
+    assert handle.status() == "succeeded"
+
+
+def test_blocked_member_that_is_killed_counts_as_dead():
+    handle = chain(record.bind("a"), [record.bind("b"), record.bind("c")], record.bind("d")).enqueue()
+    blocked = Job.objects.filter(status="blocked").order_by("id")
+    kill([blocked[0].id], by="anna")
+    run_jobs()
+    assert labels() == ["a", "c"]
+    assert handle.state().is_stuck
+
+
+def test_member_may_kill_its_own_workflow():
+    handle = chain(kill_own.bind(), record.bind("b")).enqueue()
+    run_jobs(errors="collect")
+    assert handle.status() == "killed"
+    assert labels() == []
+
+
+@task
+def kill_own() -> None:
+    assert current_workflow().kill(by=f"job {current_job().id}")
+
+
+# Keys
+
+
+def test_open_workflow_with_the_key_is_returned():
+    first = chain(record.bind("a"), unique_key="import:7").enqueue()
+    second = chain(record.bind("b"), unique_key="import:7").enqueue()
+    assert (first.created, second.created, second == first) == (True, False, True)
+    assert workflows.get(unique_key="import:7") == first
+    run_jobs()
+    assert labels() == ["a"]
+    with pytest.raises(WorkflowDoesNotExist, match="import:7"):
+        workflows.get(unique_key="import:7")
+    assert chain(record.bind("b"), unique_key="import:7").enqueue().created
+
+
+def test_stage_ids_are_made_of_workflow_number_and_collecting():
+    with workflow("ids") as flow:
+        flow.add(record.bind("a"), name="a")
+        flow.add(record.bind("b"), name="b", collect=True)
+    stages = list(Stage.objects.order_by("id"))
+    assert [(stage.workflow_id, stage.number, stage.collects) for stage in stages] == [
+        (flow.handle.id, 0, False),
+        (flow.handle.id, 1, True),
+    ]
+    assert str(stages[0]) == f"a of workflow {flow.handle.id}"
