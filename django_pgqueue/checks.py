@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import psycopg
+from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as Caution
@@ -20,7 +21,16 @@ from django.utils import translation
 from django.utils.module_loading import import_string
 
 from django_pgqueue import backport, registry
-from django_pgqueue.conf import DEFAULTS, LARGEST_NUMBER, OF_SHARDS, SETTINGS, Setting, conf, load_middleware
+from django_pgqueue.conf import (
+    DEFAULTS,
+    LARGEST_NUMBER,
+    LARGEST_OUTBOX,
+    OF_SHARDS,
+    SETTINGS,
+    Setting,
+    conf,
+    load_middleware,
+)
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidLimit, InvalidOption
 from django_pgqueue.flow.declared_queues import DeclaredQueue, undeclared
@@ -43,6 +53,7 @@ OF_FINDINGS = {  # by the names of docs/reference/doctor-command.md#findings
 }
 
 SHORTEST_TOKEN = 16
+OUTBOX = "django_pgqueue.outbox"
 ROUTER = "django_pgqueue.routers.PgQueueRouter"
 
 
@@ -295,6 +306,7 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
     yield from _wrong_queues(values["QUEUES"])
     yield from _wrong_shards(values["SHARDS"])
     yield from _shared_numbers(values)
+    yield from _wrong_outboxes(values["OUTBOXES"])
     yield from _wrong_defaults(values["TASK_DEFAULTS"])
     try:
         if isinstance(values["JSON_ENCODER"], str):
@@ -388,6 +400,23 @@ def _wrong_shards(value: Any) -> Iterator[CheckMessage]:
         for key in ("listen", "maintenance"):
             if given.get(key) is not None:
                 yield from _unusable_alias(given[key], f"PGQUEUE['SHARDS'][{alias!r}][{key!r}]")
+
+
+def _wrong_outboxes(value: Any) -> Iterator[CheckMessage]:
+    hint = f"Use a dict of different numbers from 0 to {LARGEST_OUTBOX} by aliases in DATABASES, as {{'default': 0}}."
+    numbers = [*value.values()] if isinstance(value, Mapping) else [None]
+    are_numbers = all(isinstance(number, int) and 0 <= number <= LARGEST_OUTBOX for number in numbers)
+    if not are_numbers or len(set(numbers)) < len(numbers):
+        yield Error(f"PGQUEUE['OUTBOXES'] is {value!r}.", hint=hint, id="pgqueue.E002")
+        return
+    for alias in value:
+        yield from _unusable_alias(alias, "PGQUEUE['OUTBOXES']", "has")
+    if value and not apps.is_installed(OUTBOX):
+        yield Error(
+            "PGQUEUE['OUTBOXES'] names databases, but their tables are not there.",
+            hint=f"Add {OUTBOX!r} to INSTALLED_APPS, and migrate.",
+            id="pgqueue.E002",
+        )
 
 
 def _shared_numbers(values: dict[str, Any]) -> Iterator[CheckMessage]:

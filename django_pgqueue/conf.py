@@ -187,6 +187,8 @@ NUMBER_SHIFT: Final = 48
 
 LARGEST_NUMBER: Final = 31
 
+LARGEST_OUTBOX: Final = 127
+
 OF_SHARDS: Final = ShardSettings.__optional_keys__
 
 
@@ -198,6 +200,7 @@ class PgQueueSettings(TypedDict, total=False):
     LISTEN_DATABASE: str | None
     REPLICA_DATABASE: str | None
     SHARDS: Mapping[str, ShardSettings]
+    OUTBOXES: Mapping[str, int]
     LEASE_SECONDS: int
     TASK_DEFAULTS: TaskDefaults
     QUEUES: Mapping[str, QueueSettings]
@@ -242,6 +245,9 @@ class Settings:
 
     shards: Setting[Mapping[str, ShardSettings]] = Setting(_as_given, {})
     """Other databases that hold a queue, by their aliases. Default: none."""
+
+    outboxes: Setting[Mapping[str, int]] = Setting(_as_given, {})
+    """Databases whose transactions take jobs of the queue with them, and the number of each. Default: none."""
 
     lease_seconds = Setting(int, 30, bounds=(3, 86400))
     """Seconds for which a silent worker keeps its jobs. Heartbeats are sent every third of it, or more often."""

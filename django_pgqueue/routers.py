@@ -4,7 +4,7 @@ from django.db.models import Model
 
 from django_pgqueue.conf import conf
 
-APPS = {"pgqueue", "pgqueue_cutover"}
+APPS = {"pgqueue", "pgqueue_cutover", "pgqueue_outbox"}
 
 
 class PgQueueRouter:
@@ -25,4 +25,6 @@ class PgQueueRouter:
     def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
         if app_label not in APPS:
             return None
+        if app_label == "pgqueue_outbox":
+            return db in conf.databases or db in conf.outboxes
         return db in conf.databases if app_label == "pgqueue" else db == conf.database

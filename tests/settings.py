@@ -31,6 +31,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django_pgqueue",
     "django_pgqueue.contrib.cutover",
+    "django_pgqueue.outbox",
     "tests.app",
 ]
 INSTALLED_APPS += DRIVER.installed()

@@ -2,6 +2,7 @@
 
 import psycopg
 import pytest
+from django.conf import settings as django_settings
 from django.core.checks import run_checks
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
@@ -76,6 +77,10 @@ def test_good_settings_raise_nothing():
         ({"IMMEDIATE_ERRORS": "logged"}, "pgqueue.E002", "PGQUEUE['IMMEDIATE_ERRORS'] is 'logged'"),
         ({"QUEUES": ["mail"]}, "pgqueue.E002", "PGQUEUE['QUEUES'] is ['mail']"),
         ({"VACUUM_DEAD_ROWS": -1}, "pgqueue.E002", "VACUUM_DEAD_ROWS"),
+        ({"OUTBOXES": ["other"]}, "pgqueue.E002", "PGQUEUE['OUTBOXES'] is ['other']"),
+        ({"OUTBOXES": {"other": 128}}, "pgqueue.E002", "PGQUEUE['OUTBOXES'] is {'other': 128}"),
+        ({"OUTBOXES": {"other": 1, "default": 1}}, "pgqueue.E002", "PGQUEUE['OUTBOXES'] is {'other': 1, 'defa"),
+        ({"OUTBOXES": {"lite": 1}}, "pgqueue.E004", "'lite' is sqlite"),
         ({"SHARDS": ["other"]}, "pgqueue.E002", "PGQUEUE['SHARDS'] is ['other']"),
         ({"SHARDS": {"other": {"lisen": "direct"}}}, "pgqueue.E002", "PGQUEUE['SHARDS']['other'] is {'lisen'"),
         (
@@ -102,6 +107,12 @@ def test_wrong_setting_is_named_with_a_hint(settings, expected, text):
     assert message.id == expected
     assert text in message.msg
     assert message.hint
+
+
+def test_outbox_without_its_app_is_an_error():
+    installed = [name for name in django_settings.INSTALLED_APPS if name != "django_pgqueue.outbox"]
+    [message] = found(PGQUEUE={"OUTBOXES": {"other": 0}}, INSTALLED_APPS=installed)
+    assert (message.id, message.hint) == ("pgqueue.E002", "Add 'django_pgqueue.outbox' to INSTALLED_APPS, and migrate.")
 
 
 def test_database_of_another_vendor_is_an_error():

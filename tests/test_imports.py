@@ -17,7 +17,7 @@ FLOORS = [
     ("db",),
     ("services",),
     ("flow",),
-    ("jobs",),
+    ("jobs", "outbox"),
     ("logs", "queues", "workers"),
     ("tasks", "models", "routers"),
     ("workflows",),

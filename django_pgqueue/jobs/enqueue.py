@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import inspect
+import json
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_pgqueue import registry
+from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection, Database, postgresql
 from django_pgqueue.db.notify import notify_keys, notify_queues, wake_up
 from django_pgqueue.db.queries import statement
@@ -23,6 +25,7 @@ from django_pgqueue.jobs.redaction import in_errors
 from django_pgqueue.jobs.serialization import Arguments, check_signature, encode, encode_many, numbered
 from django_pgqueue.jobs.unique import InsertResult
 from django_pgqueue.middleware import UNSEEN, Unseen, around_insert
+from django_pgqueue.outbox.writing import outbox_for, put
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.signals import announce, job_enqueued
 
@@ -38,11 +41,21 @@ class BoundCall(Protocol):
     def kwargs(self) -> Mapping[str, Any]: ...
 
 
+class CheckedCall(NamedTuple):
+    """A call whose arguments fit the signature."""
+
+    task: TaskDefinition
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
 def insert_one(
     task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, schedule_id: int | None = None
 ) -> InsertResult:
     """Insert one job in the caller's transaction and wake workers once that has committed; see ``enqueue``."""
     check_signature(task, args, kwargs)
+    if conf.outboxes and (outbox := _outbox_of(task)):
+        return _put(outbox, [CheckedCall(task, args, kwargs)], schedule_id)
     caller, options = _caller(task), task.options
     if schedule_id is None and max_backlog(options.queue):
         check_backlog(caller, {options.queue: 1})
@@ -59,6 +72,8 @@ def insert_many(task: TaskDefinition, calls: Sequence[Arguments]) -> InsertResul
     """Insert a job of a task for each of one call or more, as ``insert_one``; all or none."""
     for args, kwargs in calls:
         check_signature(task, args, kwargs)
+    if conf.outboxes and (outbox := _outbox_of(task)):
+        return _put(outbox, [CheckedCall(task, *call) for call in calls])
     caller = _caller(task)
     check_backlog(caller, {task.options.queue: len(calls)})
     if task.needs_control:
@@ -82,6 +97,8 @@ def insert_calls(calls: Sequence[BoundCall]) -> InsertResult:
         InvalidOption: their tasks put jobs on several databases.
     """
     tasks = _by_task(calls)
+    if conf.outboxes and (outbox := _outbox_of(*tasks)):
+        return _put(outbox, calls)
     caller = _caller(*tasks)
     if any(max_backlog(task.options.queue) for task in tasks):
         check_backlog(caller, Counter(call.task.options.queue for call in calls))
@@ -223,7 +240,43 @@ def arguments_of(calls: Iterable[Any]) -> list[Arguments]:
     return found
 
 
+def _put(outbox: str, calls: Sequence[BoundCall], schedule_id: int | None = None) -> InsertResult:
+    """Put calls into the outbox on the database with this alias, in the transaction that is open there."""
+    with in_errors((call.task, call.args, call.kwargs) for call in calls), contextlib.ExitStack() as around:
+        seen = {task: around_insert(task, of_task) for task, of_task in _by_task(calls).items()}
+        for hook in seen.values():
+            around.enter_context(hook)
+        options = {
+            task: json.dumps(_parameters(task, hook, schedule_id) | _parameters_of_keys(task), default=str)
+            for task, hook in seen.items()
+        }
+        ids = put(outbox, calls[0].task.database, [_text_of(call, options[call.task]) for call in calls])
+        inserted = InsertResult(ids, [True] * len(ids))
+        of_each = _of_each_task(calls, inserted)
+        for task, of_task in of_each.items():
+            seen[task].inserted(of_task.ids)
+    for task, of_task in of_each.items():
+        send_enqueued(task, of_task)
+    return inserted
+
+
+def _text_of(call: BoundCall, options: str) -> str:
+    texts = encode_arguments(call.task, call.args, call.kwargs)
+    keys = json.dumps(call.task.keys_of(call.args, call.kwargs))
+    return f'{{"args": {texts["args"]}, "kwargs": {texts["kwargs"]}, "keys": {keys}, "options": {options}}}'
+
+
+def _outbox_of(*tasks: TaskDefinition) -> str | None:
+    return None if conf.immediate else outbox_for(_alias_of(*tasks))
+
+
 def _caller(*tasks: TaskDefinition) -> CallerConnection:
+    alias = _alias_of(*tasks)
+    _warn_of_other_transactions(postgresql(alias))
+    return CallerConnection(alias)
+
+
+def _alias_of(*tasks: TaskDefinition) -> str:
     alias = tasks[0].database
     for task in tasks:
         registry.warn_of_late(task)
@@ -232,8 +285,7 @@ def _caller(*tasks: TaskDefinition) -> CallerConnection:
                 f"One statement inserts on one database, and {tasks[0].name} is enqueued on {alias!r}, {task.name} on "
                 f"{task.database!r}. Enqueue the calls of each database by themselves."
             )
-    _warn_of_other_transactions(postgresql(alias))
-    return CallerConnection(alias)
+    return alias
 
 
 def _notify(task: TaskDefinition, inserted: InsertResult) -> None:
@@ -355,7 +407,7 @@ def _warn_of_other_transactions(queue: BaseDatabaseWrapper) -> None:
         if connection.alias != queue.alias and connection.in_atomic_block:
             warnings.warn(
                 f"A job is enqueued on {queue.alias!r} inside atomic() on {connection.alias!r}: it stays even if that "
-                f"rolls back. Use bind(…).enqueue_on_commit(using={connection.alias!r}).",
+                f"rolls back. Use bind(…).enqueue_on_commit(using={connection.alias!r}), or PGQUEUE['OUTBOXES'].",
                 stacklevel=_level_of_caller(),
             )
 

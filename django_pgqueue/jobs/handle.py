@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, overload
 
 from asgiref.sync import sync_to_async
+from django.db import connections
 from django.utils.asyncio import async_unsafe
 
 from django_pgqueue import registry
@@ -28,6 +29,7 @@ from django_pgqueue.jobs.manage import kill
 from django_pgqueue.jobs.redaction import scrub_json, scrubber
 from django_pgqueue.jobs.unique import InsertResult
 from django_pgqueue.jobs.waiter import waiter_for
+from django_pgqueue.outbox.writing import Origin
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.states import DEAD, LONGEST_KEY, JobStatus
 from django_pgqueue.validation import By, check_name, seconds_of
@@ -147,21 +149,37 @@ class JobHandle(Generic[R_co]):
                 except TimeoutError:
                     continue
                 except JobDoesNotExist:
-                    return ended_for_the_caller(self)
+                    if not self._is_in_outbox():
+                        return ended_for_the_caller(self)
+                    time.sleep(min(left, conf.poll_seconds))
+                    waiter = waiter_for(self.database, self.id)
         finally:
             waiter.cancel()
         raise self._too_late(seconds, waiter.status)
 
     async def _aended(self, seconds: float) -> JobState:
+        deadline = time.monotonic() + seconds
         waiter = waiter_for(self.database, self.id)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(waiter), seconds)
-        except TimeoutError:
-            raise self._too_late(seconds, waiter.status) from None
-        except JobDoesNotExist:
-            return await sync_to_async(ended_for_the_caller, thread_sensitive=True)(self)
+            while True:
+                try:
+                    return await asyncio.wait_for(asyncio.wrap_future(waiter), deadline - time.monotonic())
+                except TimeoutError:
+                    raise self._too_late(seconds, waiter.status) from None
+                except JobDoesNotExist:
+                    if not await sync_to_async(self._is_in_outbox, thread_sensitive=True)():
+                        return await sync_to_async(ended_for_the_caller, thread_sensitive=True)(self)
+                await asyncio.sleep(min(max(deadline - time.monotonic(), 0.0), conf.poll_seconds))
+                waiter = waiter_for(self.database, self.id)
         finally:
             waiter.cancel()
+
+    def _is_in_outbox(self) -> bool:
+        """Whether the job is on its way by an outbox, or has just arrived, and its call is committed."""
+        origin = Origin.of(self.id) if conf.outboxes else None
+        if origin is None or origin.alias is None or connections[origin.alias].in_atomic_block:
+            return False
+        return not find(CallerConnection(self.database), self.id).is_finished
 
     def _too_late(self, seconds: float, status: str) -> TimeoutError:
         return TimeoutError(f"Job {self.id} has not ended within {seconds:g} s. When last looked at it was {status}.")

@@ -1,6 +1,7 @@
 """Look up jobs by id, in whichever table they are, or by the unique key that they hold."""
 
 import datetime as dt
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -8,10 +9,12 @@ from typing import Any, NamedTuple
 
 from django.db.models import TextChoices
 
+from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import Database, QueueConnection, Row
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import JobDoesNotExist
 from django_pgqueue.jobs.captured_log import split
+from django_pgqueue.outbox.writing import Origin, call_in
 from django_pgqueue.states import DeathReason, JobStatus
 from django_pgqueue.stored_values import only_texts, read_exactly
 
@@ -58,10 +61,57 @@ class JobState:
 
 def find(database: Database, job_id: int) -> JobState:
     """Return where a job is, and all that is known of it, by one statement; raise JobDoesNotExist if there is none."""
-    state = _state(database.rows(statement("find_job"), {"id": job_id}) if may_be(job_id) else [])
+    state = _find(database, job_id)
+    if state is None and conf.outboxes and (origin := Origin.of(job_id)) is not None:
+        state = _find_met(database, job_id) or _find_call(origin, job_id) or _find(database, job_id)
     if state is None:
         raise unknown(job_id)
     return state
+
+
+def _find(database: Database, job_id: int) -> JobState | None:
+    return _state(database.rows(statement("find_job"), {"id": job_id})) if may_be(job_id) else None
+
+
+def _find_met(database: Database, call_id: int) -> JobState | None:
+    """Return the job that a call has met when it came out of its outbox; None: it is a job itself, or none yet."""
+    rows = database.rows(statement("job_of_call"), {"id": call_id})
+    return _find(database, rows[0][0]) if rows and rows[0][0] != call_id else None
+
+
+def _find_call(origin: Origin, job_id: int) -> JobState | None:
+    """Return a job that is still a call in its outbox, as it will be; None: it is not there any more."""
+    if origin.alias is None or not (row := call_in(origin.alias, origin.row)):
+        return None
+    call = json.loads(row.call)
+    options: dict[str, Any] = call["options"]
+    delay = dt.timedelta(seconds=options["delay_seconds"] or 0)
+    run_at = dt.datetime.fromisoformat(options["run_at"]) if options["run_at"] else row.enqueued_at + delay
+    return JobState(
+        id=job_id,
+        status=JobStatus.SCHEDULED if run_at > row.now else JobStatus.QUEUED,
+        queue=options["queue"],
+        task=options["task"],
+        backend=options["backend"],
+        priority=options["priority"],
+        run_at=run_at,
+        enqueued_at=row.enqueued_at,
+        started_at=None,
+        last_attempted_at=None,
+        ended_at=None,
+        worker_id=None,
+        attempts=0,
+        lost=0,
+        reason=None,
+        tags=tuple(row.tags or ()),
+        args=call["args"],
+        kwargs=call["kwargs"],
+        result=None,
+        errors=[],
+        metadata=json.loads(options["metadata"]),
+        progress=None,
+        keeps_result=False,
+    )
 
 
 def find_many(database: QueueConnection, ids: Iterable[int]) -> dict[int, JobState | None]:

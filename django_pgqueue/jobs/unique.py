@@ -28,6 +28,8 @@ class KeyedCall(NamedTuple):
     """The other parameters of ``enqueue_keyed.sql``, one object for all calls with the same; and ``on_conflict``;
     ``tasks``, the names by which the task is known; ``in_transaction``, whether the caller is in a transaction.
     """
+    id: int | None = None  # of a call that comes by an outbox
+    put_at: Any = None  # when it was put there
 
 
 class InsertedRow(NamedTuple):
@@ -146,6 +148,10 @@ class _Insertion:
         if "stage_id" in options:
             parameters = {**numbered([call.options for call in calls]), **_parameters(calls)}
             rows = self._database.rows(statement("enqueue_keyed_members"), parameters)
+        elif calls[0].id is not None:
+            arrays = {"ids": [call.id for call in calls], "put_ats": [call.put_at for call in calls]}
+            parameters = {**numbered([call.options for call in calls]), **_parameters(calls), **arrays}
+            rows = self._database.rows(statement("hand_over"), parameters)
         elif all(call.options is options for call in calls):
             rows = self._database.rows(statement("enqueue_keyed"), {**options, **_parameters(calls)})
         else:

@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from typing import Any
 
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
@@ -21,7 +22,7 @@ class QueueMigration(Migration):
         schema_editor: BaseDatabaseSchemaEditor,
         collect_sql: bool = False,  # noqa: FBT001, FBT002 - the base class's signature
     ) -> ProjectState:
-        if _is_here(schema_editor):
+        if self._is_here(schema_editor):
             return super().apply(project_state, schema_editor, collect_sql)
         return self.mutate_state(project_state, preserve=False)
 
@@ -31,14 +32,23 @@ class QueueMigration(Migration):
         schema_editor: BaseDatabaseSchemaEditor,
         collect_sql: bool = False,  # noqa: FBT001, FBT002 - the base class's signature
     ) -> ProjectState:
-        if _is_here(schema_editor):
+        if self._is_here(schema_editor):
             return super().unapply(project_state, schema_editor, collect_sql)
         return project_state
 
+    def _is_here(self, schema_editor: BaseDatabaseSchemaEditor) -> bool:
+        connection = schema_editor.connection
+        return connection.vendor == "postgresql" and connection.alias in self._aliases()
 
-def _is_here(schema_editor: BaseDatabaseSchemaEditor) -> bool:
-    connection = schema_editor.connection
-    return connection.vendor == "postgresql" and connection.alias in conf.databases
+    def _aliases(self) -> Iterable[str]:
+        return conf.databases
+
+
+class OutboxMigration(QueueMigration):
+    """A migration of the databases of the queue and of those with an outbox."""
+
+    def _aliases(self) -> Iterable[str]:
+        return {*conf.databases, *conf.outboxes}
 
 
 class NumberIds(Operation):

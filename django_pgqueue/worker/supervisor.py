@@ -23,6 +23,7 @@ from django.db import Error, OperationalError, connections
 from django_pgqueue.conf import conf
 from django_pgqueue.db.notify import KILLS, OPERATE, keys_in, limits_in, queues_in
 from django_pgqueue.exceptions import ConfigurationError
+from django_pgqueue.outbox.relay import Relay
 from django_pgqueue.services import ServiceRunner
 from django_pgqueue.signals import sent_elsewhere
 from django_pgqueue.validation import UNNAMED
@@ -125,7 +126,13 @@ class Supervisor:
         self._maintenance_loop = ServiceRunner("maintenance", self._maintain, stop=self._maintenance.services.stop)
         self._listen_loop = ServiceRunner("listener", self._listener.pass_once, stop=self._listener.stop)
         self._tables_loop = ServiceRunner("table-maintenance", self._tables.pass_once, stop=self._tables.stop)
-        self._loops = (self._maintenance_loop, self._heartbeat_loop, self._listen_loop, self._tables_loop)
+        self._asked_at = math.inf  # whether the outboxes are empty, for the last time, monotonic
+        self._relay = Relay(self.alias) if conf.outboxes else None
+        self._relay_loop = ServiceRunner("relay", self._relay.pass_once) if self._relay else None
+        self._loops = (
+            *(self._maintenance_loop, self._heartbeat_loop, self._listen_loop, self._tables_loop),
+            *([self._relay_loop] if self._relay_loop else ()),
+        )
         self._health = HealthMonitor(
             self._probes,
             self.pool,
@@ -218,6 +225,8 @@ class Supervisor:
         self._maintenance_loop.start()
         self._heartbeat_loop.start()
         self._tables_loop.start()
+        if self._relay_loop:
+            self._relay_loop.start()
         self._health.start()
         self._pages.start()
         if self.plan.listen:
@@ -338,8 +347,15 @@ class Supervisor:
         ):
             if not loop.is_alive():
                 owner.close()
+        if self._relay and self._relay_loop and not self._relay_loop.is_alive():
+            self._relay.close()
 
     def _drained(self) -> None:
+        if self._relay and self._relay_loop:
+            asked_at, self._asked_at = self._asked_at, time.monotonic()
+            if self._relay.empty_at < asked_at:
+                self._relay_loop.wake()
+                return
         if not self.is_stopping:
             logger.info("Drained")
             self.stop()

@@ -11,7 +11,10 @@ from django_pgqueue import migrations
 from django_pgqueue.models import Job, SucceededJob
 from tests.support.catalogue import TABLES
 
-CUTOVER = "pgqueue_cutover_calls"
+OTHERS = {"pgqueue_cutover_calls", "pgqueue_outbox", "pgqueue_handed_over"}
+
+
+APP_TABLES = {"pgqueue_cutover": "pgqueue_cutover", "pgqueue_outbox": ("pgqueue_outbox", "pgqueue_handed_over")}
 
 
 def tables(alias="default") -> set[str]:
@@ -45,7 +48,7 @@ def test_models_and_migrations_agree():
 
 @pytest.mark.django_db
 def test_all_tables_are_there():
-    assert tables() == {*TABLES, CUTOVER}
+    assert tables() == {*TABLES, *OTHERS}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -53,7 +56,7 @@ def test_migrating_down_and_up_again_gives_the_same_schema():
     before = describe()
     call_command("migrate", "pgqueue", "zero", verbosity=0)
     try:
-        assert tables() == {CUTOVER}
+        assert tables() == OTHERS
     finally:
         call_command("migrate", "pgqueue", verbosity=0)
     assert describe() == before
@@ -71,13 +74,14 @@ def test_sqlmigrate_prints_what_is_run():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_app_for_switching_goes_alone():
+@pytest.mark.parametrize("app", ["pgqueue_cutover", "pgqueue_outbox"])
+def test_other_apps_go_alone(app):
     before = describe()
-    call_command("migrate", "pgqueue_cutover", "zero", verbosity=0)
+    call_command("migrate", app, "zero", verbosity=0)
     try:
-        assert tables() == TABLES
+        assert tables() == {*TABLES, *(name for name in OTHERS if not name.startswith(APP_TABLES[app]))}
     finally:
-        call_command("migrate", "pgqueue_cutover", verbosity=0)
+        call_command("migrate", app, verbosity=0)
     assert describe() == before
 
 
@@ -92,7 +96,7 @@ def test_other_databases_migrate_down_and_up():
     call_command("migrate", "pgqueue", "zero", database="lite", verbosity=0)
     call_command("migrate", "pgqueue", database="lite", verbosity=0)
     assert tables("lite") == set()
-    assert tables() == {*TABLES, CUTOVER}
+    assert tables() == {*TABLES, *OTHERS}
 
 
 @pytest.mark.django_db

@@ -1,0 +1,2 @@
+-- Forget calls whose rows in the outbox are gone, so that they cannot come again. Called by relay.Relay. Locks its rows.
+DELETE FROM pgqueue_handed_over WHERE id = ANY (%(ids)s::bigint[]) AND job_id = id RETURNING id;

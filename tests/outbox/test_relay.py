@@ -1,0 +1,290 @@
+"""The relay hands each call over once, whatever ends in between."""
+
+import contextlib
+import datetime as dt
+import re
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.core.management import call_command
+from django.db import OperationalError, connections, transaction
+
+import tests.app.tasks as app
+from django_pgqueue import jobs
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.queries import statement
+from django_pgqueue.models import Job
+from django_pgqueue.outbox import relay as module
+from django_pgqueue.outbox.models import HandedOver, OutboxCall
+from django_pgqueue.outbox.relay import Relay
+from django_pgqueue.outbox.writing import job_id_of
+from django_pgqueue.states import JobStatus
+from django_pgqueue.testing import run_jobs
+from tests.support.waiting import PATIENCE_SECONDS, beside
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
+
+
+@pytest.fixture
+def relay(outbox):
+    with contextlib.closing(Relay("default")) as made:
+        yield made
+
+
+def put(*calls):
+    with transaction.atomic(using="other"):
+        return [call.enqueue() for call in calls]
+
+
+def left() -> list[int]:
+    return [
+        job_id_of(0, 5, row) for row in OutboxCall.objects.using("other").order_by("pk").values_list("pk", flat=True)
+    ]
+
+
+def ids() -> list[int]:
+    return [*Job.objects.order_by("pk").values_list("pk", flat=True)]
+
+
+def test_job_from_an_outbox_has_the_columns_of_any_other():
+    inserted = [
+        set(re.findall(r"\w+", re.search(r"INSERT INTO pgqueue_jobs \((.*?)\)", statement(name), re.DOTALL)[1]))
+        for name in ("hand_over", "enqueue_keyed_calls")
+    ]
+    assert inserted[0] == inserted[1] | {"id", "enqueued_at"}
+
+
+def test_calls_become_jobs_with_their_ids_and_options(relay):
+    later = dt.datetime(2999, 1, 1, tzinfo=dt.UTC)
+    handles = put(
+        app.record.using(queue="mail", priority=7, max_attempts=3, metadata={"by": "eve"}, tags=["a", "b"]).bind("ü"),
+        app.noop.using(run_at=later, timeout=90).bind(),
+        app.noop.using(limit_key="tenant", fair_key="a", expires=3600).bind(),
+    )
+    assert relay.pass_once() > 0
+    assert ids() == [handle.id for handle in handles]
+    assert left() == []
+    assert not HandedOver.objects.exists()
+    first, second, third = Job.objects.order_by("pk")
+    assert (first.args, first.queue, first.priority, first.max_attempts) == (["ü"], "mail", 7, 3)
+    assert (first.metadata, first.tags, first.status) == ({"by": "eve"}, ["a", "b"], "queued")
+    assert (second.run_at, second.status, second.timeout_seconds) == (later, "scheduled", 90)
+    assert (third.status, third.concurrency_key, third.fair_key) == ("limited", "tenant", "a")
+    assert third.expires_at - third.enqueued_at == dt.timedelta(hours=1)
+    assert [jobs.get(handle.id).status() for handle in handles] == ["queued", "scheduled", "limited"]
+
+
+def test_handed_over_jobs_run(relay):
+    [handle] = put(app.record.bind("x"))
+    relay.pass_once()
+    run_jobs()
+    assert handle.result() == "recorded x"
+
+
+def test_delay_counts_from_the_call(relay, sql):
+    [handle] = put(app.noop.using(delay=60).bind())
+    with connections["other"].cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_outbox SET enqueued_at = enqueued_at - interval '1 hour'")
+    relay.pass_once()
+    job = Job.objects.get()
+    assert job.run_at - job.enqueued_at == dt.timedelta(minutes=1)
+    assert handle.status() is JobStatus.QUEUED
+
+
+def test_calls_are_taken_in_batches(relay, monkeypatch):
+    monkeypatch.setattr(module, "MOST_TOGETHER", 2)
+    handles = put(*[app.noop.bind()] * 5)
+    assert [relay.pass_once() == 0.0 for _ in range(3)] == [True, True, False]
+    assert ids() == [handle.id for handle in handles]
+
+
+def test_call_with_a_unique_key_meets_the_job_that_holds_it(relay):
+    keyed = app.record.using(unique_key="k")
+    holder = keyed.enqueue("first")
+    met, also = put(keyed.bind("second"), keyed.using(on_conflict="replace").bind("third"))
+    relay.pass_once()
+    assert ids() == [holder.id]
+    assert left() == []
+    assert holder.state().args == ["third"]
+    assert met.state().id == also.state().id == holder.id
+    run_jobs()
+    assert met.result() == "recorded third"
+
+
+def test_calls_for_one_key_make_one_job(relay):
+    keyed = app.record.using(unique_key="k")
+    first, second = put(keyed.bind("first"), keyed.bind("second"))
+    relay.pass_once()
+    assert ids() == [first.id] == [second.state().id]
+
+
+class Ended(BaseException):
+    """The process has ended here: nothing of it goes on."""
+
+
+class Steps:
+    """The steps of a relay: each statement, before and after it, and each commit. It ends at one of them."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, last: int) -> None:
+        self._left = last
+        self.names: list[str] = []
+        rows, transact = QueueConnection.rows, QueueConnection.transaction
+
+        def run(database, sql, parameters):
+            name = f"{database.alias}: {sql[:40]}"
+            self._pass(f"before {name}")
+            answer = rows(database, sql, parameters)
+            self._pass(f"after {name}")
+            return answer
+
+        @contextlib.contextmanager
+        def commit(database, **options):
+            with transact(database, **options):
+                yield
+                self._pass(f"before the commit on {database.alias}")
+            self._pass(f"after the commit on {database.alias}")
+
+        patch.setattr(QueueConnection, "rows", run)
+        patch.setattr(QueueConnection, "transaction", commit)
+
+    def _pass(self, name: str) -> None:
+        self.names.append(name)
+        if not self._left:
+            raise Ended
+        self._left -= 1
+
+
+def test_relay_that_ends_at_any_step_hands_over_once(outbox, monkeypatch):
+    """Jobs that are over by the time the relay comes again do not come again, either."""
+    ends: list[str] = []
+    while True:
+        holder = app.record.using(unique_key="k").enqueue("holder")
+        handles = put(app.record.bind("a"), app.record.using(unique_key="k").bind("met"), app.record.bind("b"))
+        with monkeypatch.context() as patch, contextlib.closing(Relay("default")) as relay:
+            steps = Steps(patch, len(ends))
+            with contextlib.suppress(Ended):
+                relay.pass_once()
+                break
+        ends.append(steps.names[-1])
+        is_done = not left()
+        were_jobs = [job_id for job_id in ids() if job_id != holder.id]
+        assert were_jobs in ([], [handles[0].id, handles[2].id]), ends[-1]
+        run_jobs()
+        with contextlib.closing(Relay("default")) as relay:
+            relay.pass_once()
+        run_jobs()
+        labels = sorted(app.Mark.objects.values_list("label", flat=True))
+        # the job that held the key is over where the call comes only now
+        assert labels == ["a", "b", "holder"] + ["met"] * (not were_jobs), ends[-1]
+        assert handles[0].result() == "recorded a"
+        assert left() == []
+        assert is_done or ends[-1] != "after the commit on other"
+        app.Mark.objects.all().delete()
+    assert {"before the commit on default", "after the commit on default"} <= set(ends)
+    assert {"before the commit on other", "after the commit on other"} <= set(ends)
+    assert len(ends) > 20
+
+
+def test_relay_whose_commit_is_not_answered_hands_nothing_over_twice(relay, monkeypatch):
+    handles = put(app.record.bind("a"), app.record.bind("b"))
+    transact = QueueConnection.transaction
+
+    @contextlib.contextmanager
+    def unanswered(self, **options):
+        with transact(self, **options):
+            yield
+        if self.alias == "default" and options:
+            raise OperationalError("the connection was lost after COMMIT")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(QueueConnection, "transaction", unanswered)
+        with pytest.raises(OperationalError):
+            relay.pass_once()
+    assert left() == ids() == [handle.id for handle in handles]
+    relay.pass_once()
+    assert (left(), ids()) == ([], [handle.id for handle in handles])
+
+
+def test_two_relays_share_the_calls(relay, monkeypatch):
+    handles = put(*[app.noop.bind()] * 3)
+    make = Relay._make_jobs
+
+    def meanwhile(self, *args):
+        monkeypatch.setattr(Relay, "_make_jobs", make)
+        put(app.noop.bind())
+        with contextlib.closing(Relay("default")) as other:
+            other.pass_once()
+        assert len(ids()) == 1  # the others are locked
+        make(self, *args)
+
+    monkeypatch.setattr(Relay, "_make_jobs", meanwhile)
+    relay.pass_once()
+    assert ids()[:3] == [handle.id for handle in handles]
+    assert len(ids()) == 4
+
+
+def test_refused_call_stays_and_lets_others_go_on(relay, caplog):
+    good, bad, last = put(app.noop.bind(), app.noop.bind(), app.noop.bind())
+    with connections["other"].cursor() as cursor:
+        cursor.execute(
+            "UPDATE pgqueue_outbox SET call = jsonb_set(call, '{options,priority}', '101') WHERE id = %s",
+            [bad.id & (2**40 - 1)],
+        )
+    relay.pass_once()
+    assert ids() == [good.id, last.id]
+    assert left() == [bad.id]
+    assert "pgqueue_jobs_priority" in OutboxCall.objects.using("other").get().error
+    assert "in the outbox on 'other' is refused, and stays there" in caplog.text
+    with connections["other"].cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_outbox SET call = jsonb_set(call, '{options,priority}', '1'), next_at = now()")
+    relay.pass_once()
+    assert ids() == [good.id, bad.id, last.id]
+
+
+def test_key_that_an_open_transaction_has_taken_is_left_for_later(relay, monkeypatch):
+    monkeypatch.setattr(module, "LOCK_MILLISECONDS", 20)
+    keyed, other = put(app.noop.using(unique_key="k").bind(), app.noop.bind())
+    with transaction.atomic():
+        app.noop.using(unique_key="k").enqueue()
+        relay.pass_once()
+        assert left() == [keyed.id]
+        transaction.set_rollback(True)
+    relay.pass_once()
+    assert ids() == [keyed.id, other.id]
+
+
+def test_notes_that_are_left_are_pruned_once_their_rows_are_gone(relay, sql):
+    [waiting] = put(app.noop.using(delay=0).bind())
+    with connections["other"].cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_outbox SET next_at = now() + interval '1 day'")
+    gone, fresh = job_id_of(0, 5, 2**39), job_id_of(0, 5, 2**39 + 1)
+    for job_id, age in ((waiting.id, 2), (gone, 2), (fresh, 0), (job_id_of(0, 6, 1), 2)):
+        sql(
+            "INSERT INTO pgqueue_handed_over (id, job_id, at) VALUES (%s, %s, now() - make_interval(days => %s))",
+            *(job_id, job_id, age),
+        )
+    relay.pass_once()
+    assert {*HandedOver.objects.values_list("pk", flat=True)} == {waiting.id, fresh, job_id_of(0, 6, 1)}
+
+
+def test_worker_hands_over_before_it_has_drained(outbox):
+    handles = put(app.noop.bind(), app.noop.bind())
+    call_command("pgqueue_worker", drain=True, verbosity=0)
+    assert [handle.status() for handle in handles] == ["succeeded"] * 2
+
+
+def test_job_on_its_way_is_waited_for(outbox):
+    [handle] = put(app.record.bind("x"))
+    for wait in (handle.result, async_to_sync(handle.aresult)):
+        with pytest.raises(TimeoutError, match=f"Job {handle.id} has not ended within 0.1 s"):
+            wait(timeout=0.1)
+    results = []
+
+    def work():
+        results.append(handle.result(timeout=PATIENCE_SECONDS))
+        connections.close_all()
+
+    with beside(work):
+        call_command("pgqueue_worker", drain=True, verbosity=0)
+    assert results == ["recorded x"]
+    assert async_to_sync(handle.aresult)(timeout=PATIENCE_SECONDS) == "recorded x"
