@@ -359,13 +359,16 @@ class Settings:
         if not self.shards:
             return default or self.database_here
         number = max(job_id, 0) >> NUMBER_SHIFT
-        for alias in self.databases:
-            if self.number_of(alias) == number:
-                return alias
-        raise JobDoesNotExist(
-            f"There is no job {job_id}: it would be on the database with the number {number}, which none in "
-            "PGQUEUE['SHARDS'] has."
-        )
+        if (alias := self.with_number(number)) is None:
+            raise JobDoesNotExist(
+                f"There is no job {job_id}: it would be on the database with the number {number}, which none in "
+                "PGQUEUE['SHARDS'] has."
+            )
+        return alias
+
+    def with_number(self, number: int) -> str | None:
+        """Return the alias of the database with a number, or None."""
+        return next((alias for alias in self.databases if self.number_of(alias) == number), None)
 
     def listen_alias(self, alias: str) -> str:
         """Return the alias by which to LISTEN on the queue of ``alias``."""

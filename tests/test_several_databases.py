@@ -12,10 +12,10 @@ from django.db.models.functions import Now
 from django.test import override_settings
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, jobs, periodic
+from django_pgqueue import chain, enqueue_many, jobs, periodic, workflows
 from django_pgqueue.cli.arguments import check_number
 from django_pgqueue.conf import conf
-from django_pgqueue.exceptions import ConfigurationError, JobDoesNotExist
+from django_pgqueue.exceptions import ConfigurationError, JobDoesNotExist, WorkflowDoesNotExist
 from django_pgqueue.framework import task_backends
 from django_pgqueue.models import Job, Schedule, SucceededJob
 from django_pgqueue.routers import PgQueueRouter
@@ -134,6 +134,23 @@ def test_actions_find_the_database_of_their_jobs(shard):
     with pytest.raises(ValueError, match=rf"^{here.id} is a job on 'default', and {there.id} on 'other': name"):
         jobs.kill([here.id, there.id])
     assert jobs.kill([]).dead == []
+
+
+def test_workflows_are_on_one_database_which_their_ids_name(shard):
+    there = chain(app.record.using(database=shard).bind("a"), app.act_here.using(database=shard).bind(), database=shard)
+    begun, here = there.enqueue(), chain(app.record.bind("b")).enqueue()
+    assert begun.id == 2**42 + 1
+    assert [workflows.get(one.id).database for one in (begun, here)] == [shard, "default"]
+    run_jobs(database=shard)
+    assert workflows.get(begun.id).status() == "succeeded"
+    with pytest.raises(WorkflowDoesNotExist, match="its database would be none in PGQUEUE"):
+        workflows.get(7 * 2**42)
+
+
+def test_workflow_of_a_task_is_on_the_database_of_its_job(shard):
+    begun = app.begin_workflow.using(database=shard).enqueue()
+    run_jobs(database=shard)
+    assert workflows.get(begun.result()).state().status == "succeeded"
 
 
 def test_id_with_the_number_of_no_database_is_told(shard):

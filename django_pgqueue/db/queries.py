@@ -51,13 +51,17 @@ def ladder_size(wanted: int) -> int:
 # Ids
 
 MOST_OF_NUMBER = 1 << (NUMBER_SHIFT - 1)
-"""Ids that one database gives out. Those above, up to the first of the next number, are for jobs that come to it."""
+"""Ids of jobs that one database gives out. Those above, up to the next number, are of jobs that come to it."""
 
 
-def numbering(table: str, number: int) -> str:
-    """Return the statement that lets new ids of a table begin with the number of its database."""
-    first = (number << NUMBER_SHIFT) + 1
-    last = first - 2 + MOST_OF_NUMBER
+def numbering(table: str, number: int, shift: int = NUMBER_SHIFT) -> str:
+    """Return the statement that lets new ids of a table begin with the number of its database.
+
+    Args:
+        shift: bits of an id below the number, of which the highest is left free.
+    """
+    first = (number << shift) + 1
+    last = first - 2 + (1 << (shift - 1))
     return (
         f"ALTER TABLE {table} ALTER COLUMN id SET MINVALUE {first} SET MAXVALUE {last} SET START WITH {first} RESTART"
     )

@@ -887,6 +887,7 @@ class Migration(QueueMigration):
                 ],
             },
         ),
+        NumberIds("Workflow", shift=42),
         migrations.CreateModel(
             name="Stage",
             fields=[

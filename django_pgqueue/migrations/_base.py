@@ -6,7 +6,7 @@ from django.db.migrations import Migration, RunSQL
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
-from django_pgqueue.conf import conf
+from django_pgqueue.conf import NUMBER_SHIFT, conf
 from django_pgqueue.db.queries import numbering, statement
 
 
@@ -57,8 +57,9 @@ class NumberIds(Operation):
     reduces_to_sql = True
     reversible = True
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, shift: int = NUMBER_SHIFT) -> None:
         self.model = model
+        self.shift = shift
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
         pass
@@ -73,7 +74,7 @@ class NumberIds(Operation):
         number = conf.number_of(schema_editor.connection.alias)
         if number:
             table = to_state.apps.get_model(app_label, self.model)._meta.db_table  # noqa: SLF001
-            schema_editor.execute(numbering(table, number))
+            schema_editor.execute(numbering(table, number, self.shift))
 
     def database_backwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState

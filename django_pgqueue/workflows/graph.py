@@ -108,7 +108,7 @@ class NewWorkflow:
         self._deadline = deadline
         self._context = encode(dict(context), what="context") if context else "{}"
         self._child = child
-        self._database = database or conf.database
+        self._database = database or conf.database_here
         self._stages: dict[str, NewStage] = {}
         self._handle: WorkflowHandle | None = None
 

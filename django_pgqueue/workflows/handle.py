@@ -20,7 +20,7 @@ from django_pgqueue.stored_values import read
 from django_pgqueue.tasks import Call
 from django_pgqueue.validation import By, check_name
 from django_pgqueue.workflows import members
-from django_pgqueue.workflows.records import StageState, WorkflowState, workflow_id_of
+from django_pgqueue.workflows.records import WORKFLOW_SHIFT, StageState, WorkflowState, workflow_id_of
 
 R = TypeVar("R")
 
@@ -215,7 +215,7 @@ def current_workflow() -> CurrentWorkflow:
         NoCurrentJob: the calling code runs for no job.
         WorkflowDoesNotExist: the job is a member of none.
     """
-    return CurrentWorkflow(members.current_stage_id(), conf.database)
+    return CurrentWorkflow(members.current_stage_id(), conf.database_here)
 
 
 def get(
@@ -228,13 +228,14 @@ def get(
     Args:
         workflow_id: a whole number, or the text of one.
         unique_key: in place of the id; as given when it was begun.
-        database: the alias it is on. None: ``PGQUEUE["DATABASE"]``.
+        database: the alias it is on. None: the one that its id names; without shards, and for a key, that of the
+            running job, else ``PGQUEUE["DATABASE"]``.
 
     Raises:
         InvalidOption: the id is no whole number, or both id and key are given.
-        WorkflowDoesNotExist: no open workflow has the key.
+        WorkflowDoesNotExist: no open workflow has the key, or the id begins with the number of no database.
     """
-    alias = database or conf.database
+    alias = database or conf.database_here
     if unique_key is not None:
         if workflow_id is not None:
             raise InvalidOption("A workflow is found by its id or by its unique key: give one of them.")
@@ -245,7 +246,10 @@ def get(
         number = int(workflow_id)  # type: ignore[arg-type]  # anything may be given
     except (TypeError, ValueError, OverflowError):
         raise InvalidOption(f"The id of a workflow is a whole number, not {workflow_id!r}.") from None
-    return WorkflowHandle(number, "", alias, created=False)
+    found_alias = conf.with_number(max(number, 0) >> WORKFLOW_SHIFT) if conf.shards and database is None else alias
+    if found_alias is None:
+        raise WorkflowDoesNotExist(f"There is no workflow {number}: its database would be none in PGQUEUE['SHARDS'].")
+    return WorkflowHandle(number, "", found_alias, created=False)
 
 
 async def aget(

@@ -12,6 +12,10 @@ STAGES_OF_ONE = 2 * MOST_STAGES
 """Number of ids that the stages of one workflow may have."""
 
 
+WORKFLOW_SHIFT = 42
+"""Bits of the id of a workflow below the number of its database: with those of a stage it has 63."""
+
+
 def stage_id_of(workflow_id: int, number: int, *, collects: bool) -> int:
     """Return the id of a stage: members know by it their workflow, and whether their results are collected."""
     return workflow_id * STAGES_OF_ONE + 2 * number + collects

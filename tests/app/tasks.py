@@ -11,7 +11,7 @@ import time
 
 from django.db import connection, connections, transaction
 
-from django_pgqueue import Discard, Snooze, current_job, finish_job, is_in_job, jobs, once, task
+from django_pgqueue import Discard, Snooze, chain, current_job, finish_job, is_in_job, jobs, once, task
 from django_pgqueue.contrib.cutover import new_side
 from tests.app.models import Mark, Place
 
@@ -59,6 +59,11 @@ def act_here() -> dict:
         is_new = once("here")
         end.result = {"job": job.database, "following": following.database, "is_new": is_new}
     return {}
+
+
+@task
+def begin_workflow() -> int:
+    return chain(noop.bind(), noop.bind()).enqueue().id
 
 
 @task(atomic=True)
