@@ -372,8 +372,8 @@ class Consumer:
 
     def _demand(self) -> int:
         """Return the number of jobs to claim; 0 where none may be claimed."""
-        if self._stopping or self._is_quiet or not self._shared.is_lease_valid():
-            return 0
+        if self._stopping or self._shared.is_quiet() or not self._shared.is_lease_valid():
+            return 0  # as it is now: this turn may have begun long ago, and waited for a connection
         return self._prefetch.demand()
 
     def _say_whether_asleep(self) -> PendingResult | None:

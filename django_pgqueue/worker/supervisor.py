@@ -369,11 +369,11 @@ class Supervisor:
         """Claim nothing, as ``by`` has asked for, or claim again; called by the main and the heartbeat's thread."""
         if (by is None) is (self.pool.quiet_by is None):
             return
+        self.pool.set_quiet(by)
         if by is None:
             logger.info("Claiming jobs again")
         else:
             logger.info("Quiet, as %s has asked for: claiming no jobs until asked to resume", by or UNNAMED)
-        self.pool.set_quiet(by)
 
     def _session_changed(self) -> None:
         self._heartbeat.mind_session()

@@ -137,6 +137,15 @@ def test_quiet_consumer_gives_back_what_waits_and_claims_again_when_it_is_to(con
     assert Job.objects.filter(status="running").count() >= 4
 
 
+def test_consumer_claims_nothing_in_a_turn_in_which_it_becomes_quiet(consumer, monkeypatch):
+    """As in its first one, which waits for a connection."""
+    app.noop.enqueue()
+    look = consumer._limits.look
+    monkeypatch.setattr(consumer._limits, "look", lambda database: consumer._shared.set_quiet(True) or look(database))
+    cycle(consumer)
+    assert Job.objects.get().status == "queued"
+
+
 def test_busy_consumer_waits_instead_of_spinning(consumer):
     app.noop.enqueue_many([()] * 4)
     cycle(consumer)
