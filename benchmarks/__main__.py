@@ -44,6 +44,7 @@ STEPS = (
     Step("claims", "--queued=10000000", "--queued=200000"),
     Step("keys", "", "--jobs=5000 --keys=50"),
     Step("fairness", "", "--backlog=50000 --dead=10000 --jobs=30"),
+    Step("workflows", "", "--jobs=5000 --hops=50 --stages=20"),
     Step("bloat", "", "--seconds=6 --rate=1000"),
     Step("history", "", "--jobs=60000 --seconds=2 --drained=10000"),
     Step("startup"),

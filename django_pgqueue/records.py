@@ -72,7 +72,10 @@ class ClaimedJob(NamedTuple):
     @property
     def stage_id(self) -> int | None:
         """The stage of a workflow that it is a member of; None: it is none."""
-        return read_object(self.rest).get("stage_id") if self.flags & MEMBER else None
+        if not self.flags & MEMBER:
+            return None
+        rest = self.rest or ""
+        return int(rest) if rest.isdecimal() else read_object(rest).get("stage_id")
 
     @property
     def slot(self) -> int | None:

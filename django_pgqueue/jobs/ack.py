@@ -17,7 +17,7 @@ from django_pgqueue.db.connections import (
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter_parameters
 from django_pgqueue.jobs.leases import release_parameters
-from django_pgqueue.records import KEEP_RESULT, MEMBER, RESERVE_KEY, Fate, Outcome, Receipt
+from django_pgqueue.records import COLLECT_RESULT, KEEP_RESULT, MEMBER, RESERVE_KEY, Fate, Outcome, Receipt
 from django_pgqueue.states import DeathReason
 
 
@@ -109,28 +109,29 @@ FINISHING = {
     KEEP_RESULT: "archive",
     RESERVE_KEY: "reserve_key",
     KEEP_RESULT | RESERVE_KEY: "archive_and_reserve_key",
-    MEMBER: "finish_members",
+    COLLECT_RESULT: "finish_members",
 }  # by the flags of the jobs
 
 
 def _finish(outcomes: Sequence[Outcome]) -> Iterator[Named]:
     telling = RESERVE_KEY | KEEP_RESULT if conf.retention_days > 0 else RESERVE_KEY
-    found = {MEMBER if (flags := outcome.job.flags) & MEMBER else flags & telling for outcome in outcomes}
+    found = {_way(outcome.job.flags, telling) for outcome in outcomes}
     for flags in sorted(found):
         batch = outcomes
         if len(found) > 1:
             batch = [outcome for outcome in outcomes if _way(outcome.job.flags, telling) == flags]
         parameters = fence([outcome.job for outcome in batch])
-        if flags & (KEEP_RESULT | MEMBER):
+        if flags & (KEEP_RESULT | COLLECT_RESULT):
             parameters |= _results(batch)
-        if flags == MEMBER:
+        if flags == COLLECT_RESULT:
             parameters["history"] = conf.retention_days > 0
         yield FINISHING[flags], parameters
 
 
 def _way(flags: int, telling: int) -> int:
-    """Return the flags that say which statement ends a job: one for all members of workflows."""
-    return MEMBER if flags & MEMBER else flags & telling
+    """Return the flags that say which statement ends a job: of most members of workflows that of any other job."""
+    is_special = flags & COLLECT_RESULT or (flags & MEMBER and flags & RESERVE_KEY)
+    return COLLECT_RESULT if is_special else flags & telling
 
 
 def _results(outcomes: Sequence[Outcome]) -> dict[str, Any]:

@@ -56,25 +56,26 @@ def sweep_stages(database: Database, *, after: int = 0) -> StageSweep:
 
 
 class MoveResult(NamedTuple):
-    stages: int
+    moved: int  # members that were opened, removed or killed
     opened: Opened
     announcements: dict[str, set[str]]  # payloads by channel, of kills
 
 
 def move_slices(database: QueueConnection) -> MoveResult:
     """Open or remove up to 1,000 members of each of up to 100 stages."""
-    opened, announcements = Opened(), dict[str, set[str]]()
-    stages = moving_stages(database)
-    for stage in stages:
+    number, opened, announcements = 0, Opened(), dict[str, set[str]]()
+    for stage in moving_stages(database):
         with database.transaction():
             moved = move_members(database, stage.id)
             connection = MaintenanceConnection(database)
             if moved.kills:
-                kill(moved.kills, by=stage.ended_by, database=connection)
+                killed = kill(moved.kills, by=stage.ended_by, database=connection)
+                number += len(killed.dead) + len(killed.requested)
+        number += moved.moved
         opened = opened.and_also(moved)
         for channel, payloads in connection.announcements.items():
             announcements.setdefault(channel, set()).update(payloads)
-    return MoveResult(len(stages), opened, announcements)
+    return MoveResult(number, opened, announcements)
 
 
 def fail_late(database: Database) -> int:
@@ -118,7 +119,7 @@ class StageKeeper:
         moved = move_slices(self._database)
         self._announce(*moved.opened)
         self._send(moved.announcements)
-        return moved.stages > 0
+        return moved.moved > 0
 
     def fail_late(self) -> None:
         fail_late(self._database)

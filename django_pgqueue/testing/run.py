@@ -382,7 +382,7 @@ class Work:
         before: list[int] | None = None
         while (found := self._sweep_stages()) != before:  # each stage that is closed may let another one close
             before = found
-            while move_slices(self.database).stages:
+            while move_slices(self.database).moved:
                 pass
 
     def _sweep_stages(self) -> list[int]:

@@ -40,6 +40,7 @@ class Advanced(NamedTuple):
         locked: stages whose workflow another session has locked.
         parents: stages that have waited for a workflow that is over now.
         kills: ids of live members of skipped stages.
+        moved: number of members that were opened or removed.
         ended: ids of workflows that were ended.
     """
 
@@ -49,6 +50,7 @@ class Advanced(NamedTuple):
     locked: frozenset[int] = frozenset()
     parents: frozenset[int] = frozenset()
     kills: tuple[int, ...] = ()
+    moved: int = 0
     ended: tuple[int, ...] = ()
 
     @classmethod
@@ -67,6 +69,7 @@ class Advanced(NamedTuple):
             frozenset(ids("locked")),
             frozenset(ids("parent")),
             tuple(sorted(ids("kill"))),
+            sum(ids("moved")),
             tuple(ids("ended")),
         )
 

@@ -33,13 +33,13 @@ gone AS (
 kept AS (
     INSERT INTO pgqueue_succeeded_jobs (
         id, succeeded_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, parent_id,
-        run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, result, tags, metadata, progress,
-        errors, prune_at
+        stage_id, run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, result, tags, metadata,
+        progress, errors, prune_at
     )
     SELECT
         gone.id, statement_timestamp(), gone.enqueued_at, gone.run_at, gone.first_started_at, gone.started_at,
-        gone.worker_id, gone.schedule_id, gone.parent_id, gone.run_seconds, gone.priority, gone.attempts, gone.lost,
-        gone.queue, gone.task, gone.backend, gone.args, gone.kwargs, gone.result, gone.tags, gone.metadata,
+        gone.worker_id, gone.schedule_id, gone.parent_id, gone.stage_id, gone.run_seconds, gone.priority, gone.attempts,
+        gone.lost, gone.queue, gone.task, gone.backend, gone.args, gone.kwargs, gone.result, gone.tags, gone.metadata,
         COALESCE(gone.told, gone.progress), gone.errors, statement_timestamp() + make_interval(secs => gone.keep_seconds)
     FROM gone
 )

@@ -51,11 +51,12 @@ RETURNING
         + CASE WHEN stage_id IS NULL THEN 0 ELSE 4 + 8 * (stage_id & 1)::integer END,
     first_started_at < statement_timestamp() - INTERVAL '1 day', concurrency_key,
     CASE
-        WHEN backend <> '' OR metadata <> '{}' OR snoozes <> 0 OR concurrency_slot > 1 OR stage_id IS NOT NULL
+        WHEN backend <> '' OR metadata <> '{}' OR snoozes <> 0 OR concurrency_slot > 1
         THEN jsonb_build_object(
             'backend', backend, 'metadata', metadata, 'enqueued_at', enqueued_at,
             'first_started_at', first_started_at, 'started_at', started_at, 'worker_id', worker_id, 'errors', errors,
             'snoozes', snoozes, 'slot', concurrency_slot, 'stage_id', stage_id
         )::text
+        WHEN stage_id IS NOT NULL THEN stage_id::text
     END,
     CASE WHEN fair_key IS NOT NULL THEN date_part('epoch', enqueued_at) END;

@@ -1,7 +1,8 @@
--- End members of workflows that succeeded: remove them, or turn those that hold their unique key for a while into
--- reserved rows, which are no members any more. Called like finish.sql, and finds its rows in the same way. Those that
--- are kept go to succeeded_jobs as by archive.sql, and the results that a stage collects to pgqueue_stage_results. Never
--- waits: locked rows are left for the next flush. Returns the ids, and whether a caller waits.
+-- End members of workflows that succeeded, of stages that collect results, or that hold their unique key for a while:
+-- remove them, or turn them into reserved rows, which are no members any more. Called like finish.sql, and finds its rows
+-- in the same way. Those that are kept go to succeeded_jobs as by archive.sql, and the results that a stage collects to
+-- pgqueue_stage_results. Never waits: locked rows are left for the next flush. Returns the ids, and whether a caller
+-- waits.
 WITH done AS MATERIALIZED (
     SELECT
         job.*,

@@ -1,8 +1,8 @@
 -- Open the next thousand members of a stage that is open, or remove those of one that is skipped. Called by
 -- pgqueue_settle_stage() for the first ones, and by maintenance for the rest. A member keeps its place behind others of
--- its priority: it is due now. Steps over locked rows, at which the next slice begins. Members of a skipped stage that
--- were open already are left to the caller. Returns the queues and concurrency keys of opened members, as queue and
--- key, and the ids of those that are left, as kill.
+-- its priority: it is due now. Steps over locked rows; behind the last slice it begins again with those. Members of a
+-- skipped stage that were open already are left to the caller. Returns the queues and concurrency keys of opened members,
+-- as queue and key, the ids of those that are left, as kill, and the number of those that were moved, as moved.
 CREATE FUNCTION pgqueue_move_members(of_stage bigint)
 RETURNS TABLE (kind text, name text)
 LANGUAGE plpgsql
@@ -13,11 +13,12 @@ SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     stage record;
-    wanted bigint[];
-    locked bigint[];
-    others bigint[];
+    places tid[];
     last_id bigint;
     number integer;
+    found_queues text[];
+    found_keys text[];
+    others bigint[] := '{}';
 BEGIN
     SELECT one.status, one.moves_after
     INTO stage
@@ -27,29 +28,20 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    SELECT
-        COALESCE(array_agg(job.id) FILTER (WHERE job.status = 'blocked'), '{}'),
-        array_agg(job.id) FILTER (WHERE job.status <> 'blocked' AND job.kill_requested_at IS NULL),
-        max(job.id),
-        count(*)
-    INTO wanted, others, last_id, number
+    -- No one value of stage_id, for which the planner might walk along the primary key.
+    SELECT COALESCE(array_agg(job.place), '{}'), max(job.id), count(*)
+    INTO places, last_id, number
     FROM (
-        SELECT one.id, one.status, one.kill_requested_at
+        SELECT one.ctid AS place, one.id
         FROM pgqueue_jobs AS one
         WHERE (one.stage_id, one.id) > (of_stage, stage.moves_after)
-          AND one.stage_id < of_stage + 1  -- no one value, for which the planner might walk along the primary key
+          AND one.stage_id < of_stage + 1
+          AND one.status = 'blocked'
         ORDER BY one.stage_id, one.id
         LIMIT 1000
-    ) AS job;
-    locked := ARRAY(
-        SELECT job.id
-        FROM pgqueue_jobs AS job
-        WHERE job.id = ANY (wanted) AND job.status = 'blocked'
-        ORDER BY job.id
         FOR NO KEY UPDATE SKIP LOCKED
-    );
+    ) AS job;
     IF stage.status = 'open' THEN
-        RETURN QUERY
         WITH opened AS (
             UPDATE pgqueue_jobs AS job
             SET status = CASE
@@ -58,24 +50,41 @@ BEGIN
                     ELSE 'queued'
                 END,
                 run_at = GREATEST(job.run_at, statement_timestamp())
-            WHERE job.id = ANY (locked)
+            WHERE job.ctid = ANY (places)
             RETURNING job.queue, job.status, job.concurrency_key
         )
-        SELECT DISTINCT
-            CASE WHEN opened.status = 'limited' THEN 'key' ELSE 'queue' END,
-            CASE WHEN opened.status = 'limited' THEN opened.concurrency_key ELSE opened.queue END
-        FROM opened
-        WHERE opened.status IN ('queued', 'limited');
+        SELECT
+            array_agg(DISTINCT opened.queue) FILTER (WHERE opened.status = 'queued'),
+            array_agg(DISTINCT opened.concurrency_key) FILTER (WHERE opened.status = 'limited')
+        INTO found_queues, found_keys
+        FROM opened;
+        RETURN QUERY SELECT 'queue', one.queue FROM unnest(found_queues) AS one (queue);
+        RETURN QUERY SELECT 'key', one.key FROM unnest(found_keys) AS one (key);
     ELSE
-        DELETE FROM pgqueue_jobs AS job WHERE job.id = ANY (locked);
-        RETURN QUERY SELECT 'kill', one.id::text FROM unnest(others) AS one (id);
+        DELETE FROM pgqueue_jobs AS job WHERE job.ctid = ANY (places);
+        IF number < 1000 THEN
+            others := ARRAY(
+                SELECT one.id
+                FROM pgqueue_jobs AS one
+                WHERE one.stage_id = of_stage AND one.status <> 'blocked' AND one.kill_requested_at IS NULL
+                LIMIT 1000
+            );
+            RETURN QUERY SELECT 'kill', one.id::text FROM unnest(others) AS one (id);
+        END IF;
     END IF;
     UPDATE pgqueue_stages AS one
     SET moves_after = CASE
-        WHEN cardinality(locked) < cardinality(wanted)
-        THEN (SELECT min(missed.id) - 1 FROM unnest(wanted) AS missed (id) WHERE missed.id <> ALL (locked))
         WHEN number = 1000 THEN last_id
+        WHEN others <> '{}' THEN 0
+        ELSE (
+            SELECT min(missed.id) - 1
+            FROM pgqueue_jobs AS missed
+            WHERE missed.stage_id = of_stage AND missed.status = 'blocked'
+        )
     END
     WHERE one.id = of_stage;
+    IF number > 0 THEN
+        RETURN QUERY SELECT 'moved', number::text;
+    END IF;
 END
 $$;
