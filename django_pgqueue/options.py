@@ -83,6 +83,9 @@ class Options:
             ``PGQUEUE["RETENTION_DAYS"]``. None: as long as that. Without effect where it is not kept.
         run_at: earliest start, an aware datetime. None: now.
         delay: in place of ``run_at``, seconds or a timedelta from now, 0 to 100 years, by the database's clock.
+        head_start: seconds above 0, up to a year, or a timedelta, by which ``run_at`` of a job that may run at once is
+            earlier than now: it goes before jobs of its queue and priority that were enqueued up to that time before
+            it, and behind all that have waited longer. None: no head start. Jobs with a ``fair`` key have none.
         expires: until when it may be started: an aware datetime, or seconds or a timedelta after it is due. Later it
             goes to ``dead_jobs`` as ``expired``. None: no limit.
         unique: of all live jobs with the same key there is one: True, all arguments make the key; or names of
@@ -112,6 +115,7 @@ class Options:
     keep_for: float | dt.timedelta | None = None
     run_at: dt.datetime | None = None
     delay: float | dt.timedelta | None = None
+    head_start: float | dt.timedelta | None = None
     expires: float | dt.datetime | dt.timedelta | None = None
     unique: UniqueOption = None
     unique_key: str | None = None
@@ -129,7 +133,7 @@ class Options:
         check_whole("priority", self.priority, LOWEST_PRIORITY, HIGHEST_PRIORITY)
         if self.max_attempts is not None:
             check_whole("max_attempts", self.max_attempts, 1, 32767)
-        for option in ("timeout", "lease", "keep_for"):
+        for option in ("timeout", "lease", "keep_for", "head_start"):
             if (seconds := getattr(self, option)) is not None:
                 check_seconds(option, seconds)
         check_flag("keep_result", self.keep_result)
@@ -241,7 +245,10 @@ class Options:
 
     @property
     def delay_seconds(self) -> float:
-        return 0.0 if self.delay is None else float(seconds_of(self.delay))
+        """How much later than now a job without ``run_at`` is due; below 0: its head start."""
+        if self.delay is None:
+            return -float(seconds_of(self.head_start)) if self.head_start is not None else 0.0
+        return float(seconds_of(self.delay))
 
 
 def array_of(texts: Iterable[str]) -> str:
@@ -298,6 +305,7 @@ class SharedOptions(TypedDict, total=False):
     unique: UniqueOption
     limit: LimitOption
     fair: FairOption
+    head_start: float | dt.timedelta | None
     tags: Tags
 
 

@@ -33,10 +33,8 @@ class ClaimedJob(NamedTuple):
     flags: int  # KEEP_RESULT, RESERVE_KEY, MEMBER, COLLECT_RESULT
     is_old: bool  # first claimed a day ago or earlier
     concurrency_key: str | None  # when its run has ended, the next job of this key may be admitted
-    rest: (
-        str | None
-    )  # JSON text: more of jobs with metadata, snoozes, a slot above 1, a stage, or of the Tasks framework
-    enqueued_at: float | None  # seconds since 1970; only of fair jobs, whose run_at is their turn
+    rest: str | None  # JSON text: more of jobs with metadata, snoozes, a slot above 1, a stage, or a backend
+    enqueued_at: float | None  # seconds since 1970; of fair jobs, and where run_at is earlier
     queue: str
     lease_token: int  # with the id, the right to write the outcome; new for each claim
     claimed_at: float  # monotonic

@@ -83,6 +83,7 @@ AFTER_LAST = LAST.replace(tzinfo=dt.timezone(dt.timedelta(hours=-2)))
         ({"tags": [str(number) for number in range(21)]}, "tags are a tuple of 20 texts at most"),
         ({"tags": ("x" * 101,)}, "Each of tags is a name of 1 to 100 characters"),
         ({"tags": ("",)}, "Each of tags is a name of 1 to 100 characters"),
+        ({"head_start": -1}, "head_start is a number of seconds above 0"),
         ({"metadata": [1]}, r"metadata is a JSON object, not \[1\]"),
         ({"run_at": LAST, "expires": 3600}, "after run_at, which is later than the year 9998"),
         ({"expires": AFTER_LAST}, "expires is between the years 1970 and 9999"),

@@ -297,6 +297,7 @@ def test_meeting_conflicts_reads_only_their_rows(queue, analyze, sql):
         "expires_seconds": None,
         "args": None,
         "kwargs": None,
+        "tags": None,
         "metadata": "{}",
     }
     for name in ("find_unique_conflicts", "keep_from_starting", "replace", "later", "earlier", "release_expired_keys"):

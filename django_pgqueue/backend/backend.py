@@ -180,7 +180,8 @@ class PgQueueBackend(BaseTaskBackend):
     def _first_result(self, task: AnyTask, call: Arguments, job_id: int, instants: Sequence[Any]) -> PgQueueTaskResult:
         args, kwargs = call
         enqueued_at, run_at = instants
-        if task.backend != self.alias or isinstance(task.run_after, dt.timedelta):
+        is_moved = task.run_after is None and run_at != enqueued_at  # by a head start, or a turn
+        if task.backend != self.alias or isinstance(task.run_after, dt.timedelta) or is_moved:
             task = restored(task, backend=self.alias, run_after=run_after(run_at, enqueued_at))
         return PgQueueTaskResult(
             task=task,

@@ -48,6 +48,7 @@ class PgQueueTask(AnyTask, OwnOptionsOrNone):
     lease: float | dt.timedelta | None = None
     keep_result: bool | None = None
     keep_for: float | dt.timedelta | None = None
+    head_start: float | dt.timedelta | None = None
     expires: float | dt.datetime | dt.timedelta | None = None
     unique: UniqueOption = None
     unique_key: str | None = None

@@ -208,6 +208,7 @@ def add_enqueue(parser: argparse.ArgumentParser) -> None:
     due = parser.add_mutually_exclusive_group()
     due.add_argument("--run-at", type=instant, metavar="TIME", help="earliest start, as in 2031-05-01T09:00")
     due.add_argument("--delay", type=duration, metavar="DURATION", help="the same, from now: 15m, 2h")
+    parser.add_argument("--head-start", type=duration, metavar="DURATION", help="go before jobs up to that much older")
     parser.add_argument("--expires", type=duration, metavar="DURATION", help="not started later after it is due")
     parser.add_argument("--unique-key", metavar="KEY", help="of live jobs with this key there is one")
     parser.add_argument("--unique-until", choices=["end", "start"], help="the key is held until the job does")

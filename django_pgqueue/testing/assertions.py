@@ -183,7 +183,7 @@ def _due_in_words(job: Job, *, is_instant: bool) -> str:
     delay = aware(job.run_at) - aware(job.enqueued_at)
     if is_instant:
         return _moment(aware(job.run_at))
-    return _moment(delay) if delay else "at once"
+    return _moment(delay) if delay > dt.timedelta() else "at once"
 
 
 def _moment(moment: dt.datetime | dt.timedelta) -> str:

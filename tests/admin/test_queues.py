@@ -117,7 +117,7 @@ def test_save_without_a_change_leaves_the_limits_to_the_code(staff, settings):
 def test_list_shows_how_queues_get_on_and_where_their_jobs_are(queues, sql):
     worker(queues=["mail"])
     app.noop.using(queue="mail").enqueue_many([()] * 30)
-    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '10 min'")
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '10 min', enqueued_at = now() - interval '10 min'")
     minute = timezone.now().replace(second=0, microsecond=0) - dt.timedelta(minutes=2)
     buckets = {"wait_buckets": [0] * 15 + [15], "run_buckets": [15]}
     Stat.objects.create(minute=minute, queue="mail", task="t", succeeded=15, **buckets)

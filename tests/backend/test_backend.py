@@ -42,6 +42,7 @@ def test_task_runs_once_unless_it_or_its_alias_says_otherwise(db):
         {"run_after": dt.timedelta(0)},
         {"run_after": dt.datetime(2030, 1, 1, tzinfo=dt.UTC)},
         {"run_after": dt.datetime(2020, 1, 1, tzinfo=dt.UTC)},
+        {"head_start": 60},
         {"unique_key": "k"},
         {"limit_key": "k"},
         {"expires": 60},

@@ -17,7 +17,10 @@ pytestmark = pytest.mark.django_db
 @pytest.mark.parametrize(("minutes", "is_found"), [(14, False), (16, True)])
 def test_job_that_waits_too_long_is_found_where_its_queue_is_served(sql, minutes, is_found):
     app.noop.enqueue_many([()] * 2)
-    sql("UPDATE pgqueue_jobs SET run_at = statement_timestamp() - make_interval(mins => %s)", minutes)
+    sql(
+        "UPDATE pgqueue_jobs SET run_at = now() - make_interval(mins => %s), enqueued_at = now() - interval '1 h'",
+        minutes,
+    )
     assert not found("oldest-job")
     worker()
     assert bool(found("oldest-job")) is is_found
@@ -28,9 +31,9 @@ def test_job_waits_too_long_where_the_settings_say_so(sql, settings):
     worker(queues=["mail", "reports"])
     for name in ("mail", "reports"):
         app.noop.using(queue=name).enqueue()
-    sql("UPDATE pgqueue_jobs SET run_at = statement_timestamp() - interval '20 s'")
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '20 s', enqueued_at = now() - interval '1 h'")
     assert not found("oldest-job")
-    sql("UPDATE pgqueue_jobs SET run_at = statement_timestamp() - interval '40 s'")
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '40 s'")
     assert only("oldest-job").facts["queues"] == ["mail"]
 
 

@@ -120,7 +120,10 @@ FAULTS: dict[str, Fault] = {
     ),
     "job that waits and waits": (
         "oldest-job",
-        "INSERT INTO pgqueue_jobs (task, run_at) VALUES ('tests.app.tasks.noop', now() - interval '16 min')",
+        (
+            "INSERT INTO pgqueue_jobs (task, run_at, enqueued_at) "
+            "VALUES ('tests.app.tasks.noop', now() - interval '16 min', now() - interval '1 h')"
+        ),
         "DELETE FROM pgqueue_jobs",
         0,
     ),

@@ -27,6 +27,29 @@ def test_claim_takes_higher_priority_first_then_earlier_run_at(queue):
     assert [job.id for job in take(queue)] == [high, first, second, low]
 
 
+def test_head_start_goes_before_jobs_that_have_waited_less_and_behind_the_others(queue, sql):
+    """As a priority would that grows with each second of waiting; but nothing has to be written meanwhile."""
+    head_starts = {app.noop.using(head_start=seconds or None).enqueue().id: seconds for seconds in (0, 600, 60, 0)}
+    waited = dict(zip(head_starts, (300, 0, 120, 1200), strict=True))
+    for job_id, seconds in waited.items():
+        sql(
+            "UPDATE pgqueue_jobs SET run_at = run_at - make_interval(secs => %s), "
+            "enqueued_at = enqueued_at - make_interval(secs => %s) WHERE id = %s",
+            seconds, seconds, job_id,
+        )  # fmt: skip
+    by_age = sorted(waited, key=lambda job_id: -(waited[job_id] + head_starts[job_id]))
+    assert [job.id for job in take(queue)] == by_age
+    assert by_age != [*waited]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("options", [{"delay": 3600}, {"fair_key": "a"}])
+def test_head_start_is_for_jobs_that_run_at_once_and_have_no_fair_key(options):
+    with_one = app.noop.using(head_start=600, **options).enqueue().id
+    job = Job.objects.get(pk=with_one)
+    assert job.run_at >= job.enqueued_at
+
+
 def test_claim_counts_the_attempt_and_sets_the_lease(queue):
     handle = app.noop.using(lease=77).enqueue()
     [claimed] = take(queue)

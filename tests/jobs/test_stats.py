@@ -267,12 +267,25 @@ def test_counts_are_kept_apart_by_queue_and_task_and_added_to_those_that_are_the
 
 def test_wait_is_from_when_it_was_due_to_its_claim_by_the_clock_of_the_database(queue, sql):
     app.noop.enqueue_many([()] * 2)
-    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 day'")
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 day', enqueued_at = now() - interval '2 days'")
     jobs = claim(queue, "default", limit=2, worker_id=1)
     day, here = 24 * 3600.0, StatsBuffer(queue)
     here.count([Outcome(job, Fate.SUCCEEDED) for job in jobs], stale=frozenset())
     here.add()
     assert 2 * day - 60 < sum(Stat.objects.values_list("wait_seconds", flat=True)) < 3 * day
+
+
+@pytest.mark.parametrize("is_limited", [False, True])
+def test_head_start_is_not_waited_for(queue, tally, is_limited):
+    app.noop.using(head_start=3600).enqueue()
+    if is_limited:
+        queues.limit("default", max_running=9)
+        jobs, *_ = take(queue)
+    else:
+        jobs = claim(queue, "default", limit=2, worker_id=1)
+    tally.count([Outcome(job, Fate.SUCCEEDED) for job in jobs], stale=frozenset())
+    tally.add()
+    assert 0.0 <= Stat.objects.get().wait_seconds < PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize("is_limited", [False, True])

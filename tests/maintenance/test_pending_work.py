@@ -112,8 +112,9 @@ def test_oldest_job_is_found_among_priorities_and_queues(queue_of_ages):
     assert oldest_runnable(queue_of_ages, QueueSelector(["*"], ["b*", "c"])) == pytest.approx(300, abs=30)
 
 
-def test_fair_job_has_not_waited_for_longer_than_it_has_been_there(queue, sql):
-    app.noop.using(fair_key="a").enqueue()
+@pytest.mark.parametrize("options", [{"fair_key": "a"}, {"head_start": 3600}])
+def test_job_has_not_waited_for_longer_than_it_has_been_there(queue, sql, options):
+    app.noop.using(**options).enqueue()
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 hour', enqueued_at = now() - interval '5 s'")
     assert oldest_runnable(queue, QueueSelector()) == pytest.approx(5, abs=30)
 
@@ -131,8 +132,8 @@ def test_job_of_a_limited_queue_does_not_make_a_worker_unready(queue_of_ages, li
 def queue_of_ages(queue, sql):
     """Fill three queues with jobs whose age does not follow their priority; those of the last may not run yet."""
     sql(
-        "INSERT INTO pgqueue_jobs (task, queue, priority, run_at) "
-        "SELECT 'x', queue, priority, now() - make_interval(secs => seconds) FROM (VALUES "
+        "INSERT INTO pgqueue_jobs (task, queue, priority, run_at, enqueued_at) "
+        "SELECT 'x', queue, priority, now() - make_interval(secs => seconds), now() - interval '1 h' FROM (VALUES "
         "('a', 9, 100), ('a', 9, 200), ('a', 0, 300), ('a', -9, 50), ('b', 5, 40), ('b', -5, 500), ('c', 0, -900)"
         ") AS job (queue, priority, seconds)"
     )

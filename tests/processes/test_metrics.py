@@ -121,8 +121,9 @@ def test_sums_stay_when_processes_are_recycled(start_worker):
 
 
 def test_tables_are_told_by_the_clock_of_the_database(start_worker, sql):
-    """The job is older than its row, in a queue that no worker serves; another is due, and the rest is to come."""
-    Job.objects.create(task="x", queue="left", run_at=timezone.now() - dt.timedelta(hours=1))
+    """The job is in a queue that no worker serves; another is due, and the rest is to come."""
+    hour_ago = timezone.now() - dt.timedelta(hours=1)
+    Job.objects.create(task="x", queue="left", run_at=hour_ago, enqueued_at=hour_ago)
     app.noop.using(queue="left", delay=dt.timedelta(hours=2)).enqueue()
     Queue.objects.create(name="idle", paused_at=timezone.now(), max_running=1)
     scraped = Scraped(start_worker, "--queue", "default")

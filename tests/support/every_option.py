@@ -20,6 +20,7 @@ STORED = {
     "keep_for": 60,
     "run_at": timezone.now() + 2 * HOUR,
     "delay": 2 * HOUR,
+    "head_start": 2 * HOUR,
     "expires": 3 * HOUR,
     "unique": Unique("label", hold=60),
     "unique_key": "u",
@@ -38,7 +39,8 @@ ALL_BUT_THOSE_THAT_EXCLUDE_OTHERS = [
     {option: value for option, value in STORED.items() if option not in without}
     for without in ({"keep_result", "delay"}, {"keep_for", "run_at"})
 ]
-"""Together all: ``keep_for`` has no effect without ``keep_result``, and a job has one of ``run_at`` and ``delay``."""
+"""Together all: ``keep_for`` has no effect without ``keep_result``, and a job has one of ``run_at`` and
+``delay``, with which ``head_start`` has none."""
 
 
 def row_of(job_id: int, table: type[Job | DeadJob] = Job) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 -- For how many seconds 99 of 100 jobs that could run have waited at most, by queue. Called by insights.overview. Reads
 -- of each queue the first ``most`` entries of pgqueue_jobs_claim, which are claimed next, and their rows: the run_at of
--- a fair job is its turn, which may be before it was enqueued. Locks nothing. Returns NULL where none waits.
+-- a job may be before it was enqueued, as its turn or by a head start. Locks nothing. Returns NULL where none waits.
 SELECT chosen.name, ages.p99
 FROM unnest(%(names)s::text[]) AS chosen (name)
 CROSS JOIN LATERAL (
@@ -9,7 +9,7 @@ CROSS JOIN LATERAL (
         SELECT
             extract(
                 epoch FROM statement_timestamp()
-                    - CASE WHEN job.fair_key IS NULL THEN job.run_at ELSE GREATEST(job.run_at, job.enqueued_at) END
+                    - GREATEST(job.run_at, job.enqueued_at)
             )::double precision AS seconds,
             job.run_at
         FROM pgqueue_jobs AS job

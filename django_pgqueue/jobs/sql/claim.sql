@@ -59,4 +59,4 @@ RETURNING
         )::text
         WHEN stage_id IS NOT NULL THEN stage_id::text
     END,
-    CASE WHEN fair_key IS NOT NULL THEN date_part('epoch', enqueued_at) END;
+    CASE WHEN fair_key IS NOT NULL OR run_at < enqueued_at THEN date_part('epoch', enqueued_at) END;

@@ -93,7 +93,7 @@ claimed AS (
             )::text
             WHEN stage_id IS NOT NULL THEN stage_id::text
         END AS rest,
-        CASE WHEN fair_key IS NOT NULL THEN date_part('epoch', enqueued_at) END AS enqueued_at
+        CASE WHEN fair_key IS NOT NULL OR run_at < enqueued_at THEN date_part('epoch', enqueued_at) END AS enqueued_at
 ),
 spent AS (
     UPDATE pgqueue_queues AS one

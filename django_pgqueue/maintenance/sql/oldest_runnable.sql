@@ -1,14 +1,14 @@
 -- For how many seconds the job of each queue has waited that could have run for longest, and whether the queue holds
 -- jobs back on purpose, paused or limited; no row for a queue where none waits. Called by
 -- pending_work.oldest_runnable() for probes of a worker's health, and by insights.overview. Walks along
--- pgqueue_jobs_claim from one priority of a queue to the next, and reads the first entry of each. The run_at of a fair
--- job is its turn, which may be before it was enqueued. Jobs that are due but still scheduled count for people, as they
+-- pgqueue_jobs_claim from one priority of a queue to the next, and reads the first entry of each. The run_at of a job
+-- may be before it was enqueued: its turn, or a head start. Jobs that are due but still scheduled count for people, as they
 -- are not promoted while no worker is there: the first ``most`` along pgqueue_jobs_due. Locks nothing.
 WITH RECURSIVE heads (queue, rank, run_at, since) AS (
     (
         SELECT
             job.queue, -job.priority, job.run_at,
-            CASE WHEN job.fair_key IS NULL THEN job.run_at ELSE GREATEST(job.run_at, job.enqueued_at) END
+            GREATEST(job.run_at, job.enqueued_at)
         FROM pgqueue_jobs AS job
         WHERE job.status = 'queued'
         ORDER BY job.queue, (-job.priority), job.run_at, job.id
@@ -20,7 +20,7 @@ WITH RECURSIVE heads (queue, rank, run_at, since) AS (
     CROSS JOIN LATERAL (
         SELECT
             job.queue, -job.priority AS rank, job.run_at,
-            CASE WHEN job.fair_key IS NULL THEN job.run_at ELSE GREATEST(job.run_at, job.enqueued_at) END AS since
+            GREATEST(job.run_at, job.enqueued_at) AS since
         FROM pgqueue_jobs AS job
         WHERE job.status = 'queued' AND (job.queue, (-job.priority)) > (heads.queue, heads.rank)
         ORDER BY job.queue, (-job.priority), job.run_at, job.id

@@ -92,7 +92,8 @@ async def abuy(order_id: int) -> dict[str, int]:
 
 
 def defer(options: CallOptions) -> JobHandle[str]:
-    later = pack.using(delay=dt.timedelta(hours=1), priority=10, unique_key="order:7", tags=("import", "shop:7"))
+    later = pack.using(delay=dt.timedelta(hours=1), priority=10, unique_key="order:7", tags=("import",))
+    pack.using(head_start=dt.timedelta(minutes=5)).enqueue(7)
     later.enqueue("seven")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     pack.using(priority="high")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     pack.using(on_conflict="replcae")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
