@@ -60,8 +60,13 @@ def test_demo_does_all_the_work_and_every_figure_is_right(shop):
         "thumbnails written": (4, 4),
         "dead: the courier kept refusing": (1, 1),
         "dead: the photo cannot be read": (1, 1),
+        "dead: the product has no account": (1, 1),
+        "jobs that wait for it: join, mail": (2, 2),
         "jobs still to be run": (0, 0),
-        "jobs in all": (23, 23),
+        "jobs in all": (30, 30),
+        "pages of the export, by mail": (4, 4),
+        "orders on them": (6, 6),
+        "jobs of the export left": (0, 0),
     }
 
 

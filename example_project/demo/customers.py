@@ -16,6 +16,9 @@ ORDERS = [
     ("Edsger", "Reading lamp", 1, "hill"),
 ]
 CLOSED = "hill"
+NEW, ITS_ACCOUNT = "Storm lantern", "8420"
+"""The product that has no account yet, and the one that staff enters."""
+BOOKKEEPER = "books@customers.example"
 
 
 @dataclass
@@ -26,20 +29,38 @@ class Visit:
     pieces: int = 0
     photos: int = 0
     torn: int = 0
+    products: set[str] = field(default_factory=set)  # that were ordered
 
 
 def visit(site: str, *, username: str, password: str, say) -> Visit:
     """Upload the photos and place the orders."""
     done = Visit()
-    upload_photos(Browser(site), username, password, done)
+    upload_photos(logged_in(site, "/photos/", username=username, password=password), done)
     say(f"{done.photos + done.torn} photos uploaded, one of them torn")
     place_orders(Browser(site), done)
     say(f"{len(done.references)} orders placed, one for a pick-up point that is closed")
+    browser = logged_in(site, "/exports/", username=username, password=password)
+    browser.submit("/exports/", {"email": BOOKKEEPER})
+    say("an export of the orders begun, one of its products without an account")
     return done
 
 
-def upload_photos(browser: Browser, username: str, password: str, done: Visit) -> None:
-    browser.submit("/admin/login/?next=/photos/", {"username": username, "password": password})
+def repair(site: str, dead: int, *, username: str, password: str) -> None:
+    """Do as staff does in the admin: enter the account that was missing, and retry the dead job."""
+    browser = logged_in(site, "/exports/", username=username, password=password)
+    products = products_on(browser.get("/"))
+    address = f"/admin/shop/product/{products[NEW]}/change/"
+    browser.submit(address, {"name": NEW, "price": "42.00", "account": ITS_ACCOUNT})
+    browser.submit("/admin/pgqueue/deadjob/retry/", {"ids": dead, "confirmed": "yes"})
+
+
+def logged_in(site: str, page: str, *, username: str, password: str) -> Browser:
+    browser = Browser(site)
+    browser.submit(f"/admin/login/?next={page}", {"username": username, "password": password})
+    return browser
+
+
+def upload_photos(browser: Browser, done: Visit) -> None:
     by_product: dict[str, list[tuple[str, bytes]]] = {}
     for product, name, content in pictures():
         by_product.setdefault(product, []).append((name, content))
@@ -65,6 +86,7 @@ def place_orders(browser: Browser, done: Visit) -> None:
         )
         done.references[UUID(address.strip("/").removeprefix("orders/"))] = point
         done.pieces += quantity
+        done.products.add(product)
 
 
 def products_on(page: str) -> dict[str, str]:

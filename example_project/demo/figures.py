@@ -1,15 +1,20 @@
 """Counts what came out of a visit, each figure where it shows: in mailbox, files, the courier's book and the queue."""
 
+import csv
+import io
+import zipfile
+
 from django.db import connection, transaction
 from django.db.models import Sum
 from PIL import Image
-from shop.models import Order, Photo, Product
+from shop.models import Export, Order, Photo, Product
 from shop.tasks import THUMBNAIL_PIXELS
 
-from demo.customers import CLOSED, Visit
+from demo.customers import BOOKKEEPER, CLOSED, NEW, Visit
 from demo.mailbox import received
 from demo.models import Parcel
 from demo.report import Figure
+from django_pgqueue import workflows
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 
 
@@ -24,8 +29,8 @@ class Scene:
             self.sold = pieces_sold() + pieces_to_count()
 
     def is_busy(self) -> bool:
-        """Whether a job is still to be run."""
-        return self._jobs(Job).exists()
+        """Whether a job is still to be run; those behind a dead one are not, before that is repaired."""
+        return self._jobs(Job).exclude(status="blocked").exists() or any(map(goes_on, self._exports()))
 
     def progress(self) -> str:
         return (
@@ -65,13 +70,37 @@ class Scene:
                 visit.torn,
                 dead.filter(task="shop.tasks.make_thumbnail", reason="discarded").count(),
             ),
-            Figure("jobs still to be run", 0, self._jobs(Job).count()),
+            Figure(
+                "dead: the product has no account",
+                NEW in visit.products,
+                dead.filter(task="shop.tasks.write_page", reason="discarded").count(),
+            ),
+            Figure("jobs that wait for it: join, mail", 2, self._jobs(Job).filter(status="blocked").count()),
+            Figure("jobs still to be run", 0, self._jobs(Job).exclude(status="blocked").count()),
             Figure(
                 "jobs in all",
-                3 * len(visit.references) + visit.photos + visit.torn,
+                3 * len(visit.references) + visit.photos + visit.torn + 3 + len(visit.products),
                 succeeded.count() + dead.count() + self._jobs(Job).count(),
             ),
         ]
+
+    def page_without_account(self) -> int | None:
+        """Return the id of the dead job that staff can repair; None: there is none."""
+        return self._jobs(DeadJob).filter(task="shop.tasks.write_page").values_list("pk", flat=True).first()
+
+    def figures_of_export(self, visit: Visit) -> list[Figure]:
+        """Compare the export in the mailbox with the orders, after the repair."""
+        pages = mailed_pages(self._exports())
+        numbers = {line["order"] for page in pages for line in page}
+        ours = Order.objects.filter(reference__in=visit.references)
+        return [
+            Figure("pages of the export, by mail", len(visit.products), len(pages)),
+            Figure("orders on them", len(visit.references), sum(str(order.pk) in numbers for order in ours)),
+            Figure("jobs of the export left", 0, self._jobs(Job).count()),
+        ]
+
+    def _exports(self) -> list[Export]:
+        return list(Export.objects.filter(asked_at__gte=self.began_at, email=BOOKKEEPER))
 
     def _jobs(self, table):
         """Return the jobs since then, but for those of schedules, which may be due in the middle of a visit."""
@@ -106,3 +135,21 @@ def is_thumbnail(file) -> bool:
             return max(image.size) == THUMBNAIL_PIXELS
     except OSError:
         return False
+
+
+def goes_on(export: Export) -> bool:
+    """Whether its workflow is open and waits for no dead job."""
+    state = workflows.get(export.workflow).state()
+    return not (state.is_finished or state.is_stuck)
+
+
+def mailed_pages(exports: list[Export]) -> list[list[dict[str, str]]]:
+    """Return the lines of each page that was mailed to the bookkeeper."""
+    ours = {f"<export-{export.pk}@smallhours.example>" for export in exports}
+    mails = [mail for mail in received() if mail["Message-ID"].strip() in ours]
+    return [page for mail in mails for file in mail.iter_attachments() for page in pages_of(file.get_content())]
+
+
+def pages_of(content: bytes) -> list[list[dict[str, str]]]:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return [[*csv.DictReader(io.StringIO(archive.read(name).decode()))] for name in archive.namelist()]

@@ -22,5 +22,12 @@ def received(most: int | None = None) -> list[EmailMessage]:
 
 
 def page(request):
-    mails = [{"headers": mail, "text": mail.get_content().strip()} for mail in received(most=30)]
+    mails = [
+        {"headers": mail, "text": mail.get_body().get_content().strip(), "files": file_names(mail)}
+        for mail in received(most=30)
+    ]
     return render(request, "demo/mails.html", {"mails": mails})
+
+
+def file_names(mail: EmailMessage) -> list[str]:
+    return [part.get_filename() for part in mail.iter_attachments()]

@@ -1,11 +1,11 @@
 from django.contrib import admin
 
-from shop.models import Order, Photo, Product
+from shop.models import Export, Order, Photo, Product
 
 
 @admin.register(Product)
 class ProductAdmin(admin.ModelAdmin):
-    list_display = ["name", "price", "sold"]
+    list_display = ["name", "price", "account", "sold"]
 
 
 @admin.register(Order)
@@ -24,3 +24,12 @@ class PhotoAdmin(admin.ModelAdmin):
 
     def has_add_permission(self, request):  # noqa: ARG002 - Django's signature
         return False  # photos come in through the shop's own page, which enqueues their thumbnails
+
+
+@admin.register(Export)
+class ExportAdmin(admin.ModelAdmin):
+    list_display = ["pk", "email", "asked_at", "mailed_at", "workflow"]
+    readonly_fields = ["email", "asked_at", "mailed_at", "workflow"]
+
+    def has_add_permission(self, request):  # noqa: ARG002 - Django's signature
+        return False  # the shop's own page begins the workflow too

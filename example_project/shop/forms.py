@@ -1,7 +1,7 @@
 from django import forms
 from django.core.validators import FileExtensionValidator
 
-from shop.models import Order, Photo, Product
+from shop.models import Export, Order, Photo, Product
 
 LARGEST_PHOTO_BYTES = 10 * 1024 * 1024
 
@@ -34,3 +34,9 @@ class PhotosField(forms.FileField):
 class PhotosForm(forms.Form):
     product = forms.ModelChoiceField(Product.objects.all())
     images = PhotosField(label="Photos", validators=[FileExtensionValidator(Photo.FORMATS)])
+
+
+class ExportForm(forms.ModelForm):
+    class Meta:
+        model = Export
+        fields = ["email"]

@@ -10,6 +10,7 @@ from django.urls import reverse
 class Product(models.Model):
     name = models.CharField(max_length=80, unique=True)
     price = models.DecimalField(max_digits=8, decimal_places=2)
+    account = models.CharField(max_length=8, blank=True, help_text="Account on which its sales are booked.")
     sold = models.PositiveIntegerField(default=0, editable=False)
 
     def __str__(self):
@@ -61,3 +62,18 @@ class Photo(models.Model):
 
     def __str__(self):
         return self.image.name
+
+
+class Export(models.Model):
+    """Orders for the bookkeeper: a page for each product, in one ZIP."""
+
+    email = models.EmailField("the bookkeeper's e-mail", default="books@smallhours.example")
+    asked_at = models.DateTimeField(db_default=Now(), editable=False)
+    mailed_at = models.DateTimeField(null=True, editable=False)
+    workflow = models.BigIntegerField(null=True, editable=False, help_text="Id of the workflow that makes it.")
+
+    class Meta:
+        ordering = ["-pk"]
+
+    def __str__(self):
+        return f"Export {self.pk}"

@@ -4,8 +4,11 @@ A job runs at least once: a worker that dies between the effect and the end of i
 task here can run twice without harm, and says how.
 """
 
+import csv
 import io
 import json
+import zipfile
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
@@ -14,15 +17,16 @@ from django.conf import settings
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.core.mail import EmailMessage
+from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 from django.dispatch import receiver
 from django.template.loader import render_to_string
 from PIL import Image, ImageOps
 
-from django_pgqueue import Discard, Limit, Unique, periodic, task
+from django_pgqueue import Discard, Limit, Unique, current_workflow, periodic, task, workflow
 from django_pgqueue.signals import JobEvent, job_died
-from shop.models import Order, Photo, Product
+from shop.models import Export, Order, Photo, Product
 
 THUMBNAIL_PIXELS = 480
 
@@ -129,3 +133,87 @@ def shrink(content: bytes) -> bytes:
     out = io.BytesIO()
     small.save(out, "WEBP", quality=82)
     return out.getvalue()
+
+
+def begin_export(export: Export) -> None:
+    """Export all orders for the bookkeeper: collect, write the pages side by side, join them, mail.
+
+    The export and its workflow are one transaction. How many pages there are is found out by the first job.
+    """
+    with transaction.atomic():
+        export.save()
+        with workflow(f"export {export.pk}") as flow:
+            collected = flow.add(collect_orders.bind(export.pk), name="collect")
+            pages = flow.add_many([], after=collected, name="pages", collect=True)
+            joined = flow.add(join_pages.bind(export.pk), after=pages, name="join")
+            flow.add(mail_export.bind(export.pk), after=joined, name="mail")
+        export.workflow = flow.handle.id
+        export.save(update_fields=["workflow"])
+
+
+@periodic("0 7 * * mon", timezone="Europe/Berlin")
+@task(queue="exports", atomic=True)
+def export_every_week() -> None:
+    """Begin an export every Monday. Once in effect: the workflow and the end of this job are one transaction."""
+    begin_export(Export())
+
+
+@task(queue="exports", atomic=True)
+def collect_orders(export_id: int) -> None:
+    """Add a page for each product that was ordered to the next stage. Once in effect, by ``atomic=True``."""
+    products = Order.objects.order_by("product").values_list("product", flat=True).distinct()
+    current_workflow().add_many([write_page.bind(export_id, product_id) for product_id in products], stage="pages")
+
+
+@task(queue="exports", max_attempts=3)
+def write_page(export_id: int, product_id: int) -> str:
+    """Write the orders of a product into a file, and return its name.
+
+    A product without an account has to be looked at by staff: no further attempt would help. The workflow waits.
+
+    Twice without harm: the file has the same name both times.
+    """
+    product = Product.objects.get(pk=product_id)
+    if not product.account:
+        raise Discard(f"{product} has no account. Enter it in the admin, then retry this job.")
+    page = io.StringIO()
+    lines = csv.writer(page)
+    lines.writerow(["account", "order", "placed", "pieces", "total"])
+    for order in product.order_set.order_by("pk"):
+        lines.writerow([product.account, order.pk, order.placed_at.date(), order.quantity, order.total])
+    return store(f"exports/{export_id}/{product_id}.csv", page.getvalue().encode())
+
+
+@task(queue="exports")
+def join_pages(export_id: int) -> None:
+    """Put the pages into one ZIP. Twice without harm: it has the same name."""
+    joined = io.BytesIO()
+    with zipfile.ZipFile(joined, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in current_workflow().results("pages"):
+            with default_storage.open(name) as page:
+                archive.writestr(PurePosixPath(name).name, page.read())
+    store(archive_of(export_id), joined.getvalue())
+
+
+@task(queue="mails", max_attempts=8)
+def mail_export(export_id: int) -> None:
+    """Mail the ZIP. Twice without harm, as ``send_receipt``."""
+    export = Export.objects.get(pk=export_id)
+    if export.mailed_at:
+        return
+    headers = {"Message-ID": f"<export-{export.pk}@smallhours.example>"}
+    message = EmailMessage("Orders for your books", "Attached.\n", to=[export.email], headers=headers)
+    with default_storage.open(archive_of(export.pk)) as archive:
+        message.attach("orders.zip", archive.read(), "application/zip")
+    message.send()
+    Export.objects.filter(pk=export_id).update(mailed_at=Now())
+
+
+def archive_of(export_id: int) -> str:
+    return f"exports/{export_id}/orders.zip"
+
+
+def store(name: str, content: bytes) -> str:
+    """Write a file in place of the one that is there; return its name."""
+    default_storage.delete(name)
+    return default_storage.save(name, ContentFile(content))

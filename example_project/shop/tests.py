@@ -2,28 +2,34 @@
 
 import datetime as dt
 import io
+import zipfile
 from unittest import mock
 from urllib.error import HTTPError
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core import mail
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import TestCase, override_settings
 from PIL import Image
 
+from django_pgqueue import jobs, workflows
 from django_pgqueue.models import DeadJob
 from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, run_jobs
-from shop.models import Order, Photo, Product
+from shop.models import Export, Order, Photo, Product
 from shop.tasks import (
     CourierRefusedError,
     count_sale,
+    export_every_week,
     mail_takings,
     make_thumbnail,
     send_receipt,
     tell_courier,
+    write_page,
 )
 
-IN_MEMORY = override_settings(STORAGES={"default": {"BACKEND": "django.core.files.storage.InMemoryStorage"}})
+MEMORY = {"BACKEND": "django.core.files.storage.InMemoryStorage"}
+IN_MEMORY = override_settings(STORAGES={**settings.STORAGES, "default": MEMORY})
 
 
 def refused(*_args, **_options):
@@ -132,3 +138,58 @@ class PhotoTest(TestCase):
         self.upload(self.picture())
         make_thumbnail.enqueue(Photo.objects.get().pk)
         assert_enqueued(make_thumbnail, count=1)
+
+
+@IN_MEMORY
+class ExportTest(TestCase):
+    @classmethod
+    def setUpTestData(cls):
+        cls.lamp = Product.objects.create(name="Floor lamp", price=120, account="8410")
+        cls.lantern = Product.objects.create(name="Ship's lantern", price=60)
+        for product in (cls.lamp, cls.lantern, cls.lamp):
+            Order.objects.create(product=product, price=product.price, name="Ada", email="ada@example.com")
+        cls.staff = get_user_model().objects.create_superuser("staff", "staff@example.com", "secret")
+
+    def export(self):
+        self.client.force_login(self.staff)
+        self.client.post("/exports/", {"email": "books@example.com"})
+        return Export.objects.get()
+
+    def mailed(self):
+        [message] = mail.outbox
+        [(name, content, _)] = message.attachments
+        self.assertEqual((message.to, name), (["books@example.com"], "orders.zip"))
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return {name: archive.read(name).decode().splitlines() for name in archive.namelist()}
+
+    def test_orders_are_mailed_with_a_page_for_each_product(self):
+        Product.objects.filter(pk=self.lantern.pk).update(account="8420")
+        export = self.export()
+        run_jobs()
+        pages = self.mailed()
+        self.assertEqual([*pages], [f"{self.lamp.pk}.csv", f"{self.lantern.pk}.csv"])
+        self.assertEqual([len(page) for page in pages.values()], [3, 2])
+        self.assertEqual(workflows.get(export.workflow).status(), "succeeded")
+
+    def test_export_waits_for_a_page_that_is_dead_and_goes_on_when_that_is_retried(self):
+        export = self.export()
+        run_jobs(errors="collect")
+        dead = DeadJob.objects.get()
+        self.assertEqual((dead.task, dead.reason), (write_page.name, "discarded"))
+        self.assertTrue(workflows.get(export.workflow).state().is_stuck)
+        self.assertContains(self.client.get("/exports/"), "1 of 2, 1 dead")
+        self.assertEqual(mail.outbox, [])
+        Product.objects.filter(pk=self.lantern.pk).update(account="8420")
+        jobs.retry([dead.pk])
+        run_jobs()
+        self.assertEqual(len(self.mailed()), 2)
+        self.assertNotContains(self.client.get("/exports/"), "dead")
+
+    def test_who_is_no_staff_cannot_export(self):
+        self.client.post("/exports/", {"email": "books@example.com"})
+        self.assertFalse(Export.objects.exists())
+
+    def test_export_begins_every_monday(self):
+        report = run_jobs(task=export_every_week, until=dt.timedelta(days=14))
+        self.assertEqual([run.at.strftime("%A") for run in report], ["Monday", "Monday"])
+        self.assertEqual(Export.objects.count(), 2)

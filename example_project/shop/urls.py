@@ -6,4 +6,5 @@ urlpatterns = [
     path("", views.home, name="home"),
     path("orders/<uuid:reference>/", views.order, name="order"),
     path("photos/", views.photos, name="photos"),
+    path("exports/", views.exports, name="exports"),
 ]

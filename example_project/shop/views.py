@@ -4,10 +4,10 @@ from django.db import transaction
 from django.db.models import Prefetch
 from django.shortcuts import get_object_or_404, redirect, render
 
-from shop.forms import OrderForm, PhotosForm
-from shop.jobs import describe
-from shop.models import Order, Photo, Product
-from shop.tasks import count_sale, make_thumbnail, send_receipt, tell_courier
+from shop.forms import ExportForm, OrderForm, PhotosForm
+from shop.jobs import describe, steps_of
+from shop.models import Export, Order, Photo, Product
+from shop.tasks import begin_export, count_sale, make_thumbnail, send_receipt, tell_courier
 
 
 def home(request):
@@ -68,3 +68,16 @@ def add_photos(product: Product, images) -> list[Photo]:
             photo.job = handle.id
         Photo.objects.bulk_update(photos, ["job"])
     return photos
+
+
+@staff_member_required
+def exports(request):
+    form = ExportForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        begin_export(form.save(commit=False))
+        return redirect("exports")
+    latest = list(Export.objects.all()[:10])
+    for export in latest:
+        export.steps = steps_of(export.workflow)
+    is_settled = all(step.is_settled for export in latest for step in export.steps)
+    return render(request, "shop/exports.html", {"form": form, "exports": latest, "refresh": not is_settled})

@@ -20,8 +20,36 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("name", models.CharField(max_length=80, unique=True)),
                 ("price", models.DecimalField(decimal_places=2, max_digits=8)),
+                (
+                    "account",
+                    models.CharField(blank=True, help_text="Account on which its sales are booked.", max_length=8),
+                ),
                 ("sold", models.PositiveIntegerField(default=0, editable=False)),
             ],
+        ),
+        migrations.CreateModel(
+            name="Export",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "email",
+                    models.EmailField(
+                        default="books@smallhours.example", max_length=254, verbose_name="the bookkeeper's e-mail"
+                    ),
+                ),
+                (
+                    "asked_at",
+                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False),
+                ),
+                ("mailed_at", models.DateTimeField(editable=False, null=True)),
+                (
+                    "workflow",
+                    models.BigIntegerField(editable=False, help_text="Id of the workflow that makes it.", null=True),
+                ),
+            ],
+            options={
+                "ordering": ["-pk"],
+            },
         ),
         migrations.CreateModel(
             name="Photo",
