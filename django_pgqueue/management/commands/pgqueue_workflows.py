@@ -1,0 +1,178 @@
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error, transaction
+from django.utils.translation import override
+
+from django_pgqueue.cli.arguments import add_by, add_database, add_json, check_database, job_id
+from django_pgqueue.conf import conf
+from django_pgqueue.db.queries import TookTooLong, bounded
+from django_pgqueue.exceptions import InvalidWorkflow, WorkflowDoesNotExist
+from django_pgqueue.insights.formatting import columns, grouped, json_text, plain, user, when
+from django_pgqueue.models import Workflow
+from django_pgqueue.states import StageStatus, WorkflowStatus
+from django_pgqueue.workflows import StageState, WorkflowState, get
+
+HEAD = ("id", "status", "begun", "ended", "name", "open stages")
+STAGE_HEAD = ("stage", "status", "done", "live", "dead", "after")
+MOST_NAMED = 3
+LIMIT = 50
+
+
+class Command(BaseCommand):
+    help = "List and show workflows; kill them, retry their dead members, skip or seal their stages."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        actions = parser.add_subparsers(metavar="ACTION", required=True)
+        for name, words, call in (
+            ("list", "list workflows, the latest first", self._list),
+            ("show", "show one workflow with its stages", self._show),
+            ("kill", "kill open workflows, with their members and children", self._kill),
+            ("retry", "retry dead members: their workflows go on by themselves", self._retry),
+            ("skip", "skip a stage, as if it had succeeded", self._skip),
+            ("seal", "let a stage with sealed=False close", self._seal),
+        ):
+            sub = actions.add_parser(name, help=words, description=words)
+            sub.set_defaults(call=call)
+            add_json(sub)
+            add_database(sub)
+            if name == "list":
+                add_list(sub)
+            elif name in ("kill", "retry"):
+                sub.add_argument("ids", nargs="+", type=job_id, metavar="ID")
+            else:
+                sub.add_argument("id", type=job_id, metavar="ID")
+            if name in ("skip", "seal"):
+                sub.add_argument("stage", metavar="STAGE", help="its name")
+            if name == "retry":
+                sub.add_argument("--stage", metavar="NAME", help="members of this stage only")
+            if name in ("kill", "retry", "skip"):
+                add_by(sub)
+
+    @override("en")
+    def handle(self, *args: Any, **options: Any) -> None:
+        options["database"] = options["database"] or conf.database
+        try:
+            check_database(options["database"])
+            options["call"](options)
+        except (InvalidWorkflow, WorkflowDoesNotExist) as error:
+            raise CommandError(str(error)) from error
+        except (Error, TookTooLong) as error:
+            raise CommandError(str(error).strip()) from error
+
+    def _list(self, options: dict[str, Any]) -> None:
+        alias, limit = options["database"], options["limit"]
+        rows = Workflow.objects.using(alias).order_by("-id")
+        if options["status"]:
+            rows = rows.filter(status__in=options["status"])
+        if options["name"] is not None:
+            rows = rows.filter(name=options["name"])
+        if options["before"] is not None:
+            rows = rows.filter(pk__lt=options["before"])
+        with bounded(alias):
+            ids = list(rows.values_list("pk", flat=True)[: limit + 1])
+            states = [get(workflow_id, database=alias).state() for workflow_id in ids[:limit]]
+        before = ids[limit - 1] if len(ids) > limit else None
+        if options["json"]:
+            self.stdout.write(json_text({"workflows": list(map(as_json, states)), "before": before}))
+            return
+        self.stdout.write(columns(HEAD, map(cells, states)) if states else "No workflow matches.")
+        if before is not None:
+            self.stdout.write(f"There are more: --before {before}")
+
+    def _show(self, options: dict[str, Any]) -> None:
+        with bounded(options["database"]):
+            state = get(options["id"], database=options["database"]).state()
+        if options["json"]:
+            self.stdout.write(json_text(as_json(state)))
+            return
+        self.stdout.write(columns(HEAD, [cells(state)]))
+        self.stdout.write("")
+        self.stdout.write(columns(STAGE_HEAD, map(stage_cells, state.stages)))
+        if state.is_stuck:
+            self.stdout.write(f"\nIt waits for dead members. Fix the cause, then: pgqueue_workflows retry {state.id}")
+
+    def _kill(self, options: dict[str, Any]) -> None:
+        self._each(options, lambda handle: handle.kill(by=options["by"] or user()), "killed", "was not open")
+
+    def _retry(self, options: dict[str, Any]) -> None:
+        self._each(
+            options,
+            lambda handle: handle.retry(stage=options["stage"], by=options["by"] or user()),
+            *("dead members are retried", "has no dead member to retry"),
+        )
+
+    def _skip(self, options: dict[str, Any]) -> None:
+        options["ids"] = [options["id"]]
+        self._each(
+            options,
+            lambda handle: handle.skip(options["stage"], by=options["by"] or user()),
+            *(f"skipped {options['stage']}", f"{options['stage']} was over"),
+        )
+
+    def _seal(self, options: dict[str, Any]) -> None:
+        options["ids"] = [options["id"]]
+        self._each(
+            options,
+            lambda handle: handle.seal(options["stage"]),
+            *(f"sealed {options['stage']}", f"{options['stage']} was sealed, or over"),
+        )
+
+    def _each(self, options: dict[str, Any], act: Any, done: str, not_done: str) -> None:
+        """Act on each workflow, in one transaction; name those on which it had no effect."""
+        alias = options["database"]
+        handles = [get(workflow_id, database=alias) for workflow_id in options["ids"]]
+        with transaction.atomic(using=alias):
+            for handle in handles:
+                handle.status()  # raises where there is none
+            results = {handle.id: act(handle) for handle in handles}
+        if options["json"]:
+            self.stdout.write(json_text([{"id": one, "result": result} for one, result in results.items()]))
+        else:
+            for one, result in results.items():
+                number = "" if isinstance(result, bool) else f"{grouped(result)} "
+                self.stdout.write(plain(f"{one}: {number}{done}." if result else f"{one}: {not_done}."))
+        if not all(results.values()):
+            raise CommandError(f"No effect on {', '.join(str(one) for one, result in results.items() if not result)}.")
+
+
+def add_list(parser: CommandParser) -> None:
+    parser.add_argument("--status", action="append", choices=list(WorkflowStatus.values), help="may be repeated")
+    parser.add_argument("--name", help="of this name")
+    parser.add_argument("--limit", type=int, default=LIMIT, metavar="N", help=f"how many; default: {LIMIT}")
+    parser.add_argument(
+        "--before", type=job_id, metavar="ID", help="only those with smaller ids, as the last list says"
+    )
+
+
+def cells(state: WorkflowState) -> tuple[str, ...]:
+    status = "stuck" if state.is_stuck else state.status
+    opened = [stage for stage in state.stages if stage.status is StageStatus.OPEN]
+    named = ", ".join(map(progress, opened[:MOST_NAMED])) + (", …" if len(opened) > MOST_NAMED else "")
+    times = when(state.begun_at), when(state.ended_at, "-")
+    return str(state.id), str(status), *times, state.name, named or "-"
+
+
+def progress(stage: StageState) -> str:
+    dead = f", {grouped(stage.dead)} dead" if stage.dead else ""
+    return f"{stage.name} {grouped(stage.done)}/{grouped(stage.members)}{dead}"
+
+
+def stage_cells(stage: StageState) -> tuple[str, ...]:
+    done = f"{grouped(stage.done)}/{grouped(stage.members)}"
+    after = f"{stage.opens_when}: {', '.join(stage.after)}" if stage.after else "-"
+    sealed = "" if stage.is_sealed else " (not sealed)"
+    return stage.name, f"{stage.status}{sealed}", done, grouped(stage.live), grouped(stage.dead), after
+
+
+def as_json(state: WorkflowState) -> dict[str, Any]:
+    """Return a workflow as the command prints it, without its context."""
+    fields = ("id", "name", "status", "on_death", "unique_key", "begun_at", "ended_at", "deadline_at", "ended_by")
+    of_stage = ("id", "name", "status", "opens_when", "is_sealed", "collects", "members", "live", "dead", "done")
+    return {
+        **{name: getattr(state, name) for name in fields},
+        "is_stuck": state.is_stuck,
+        "stages": [
+            {**{name: getattr(stage, name) for name in of_stage}, "after": list(stage.after)} for stage in state.stages
+        ],
+    }

@@ -1,0 +1,91 @@
+"""manage.py pgqueue_workflows: workflows are listed, shown, killed, retried, and their stages skipped and sealed."""
+
+import json
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_pgqueue import batch, chain, group
+from django_pgqueue.testing import run_jobs
+from tests.app.models import Mark
+from tests.app.tasks import die_unless, record
+
+pytestmark = pytest.mark.django_db
+
+
+def run(*words) -> str:
+    out = StringIO()
+    call_command("pgqueue_workflows", *map(str, words), stdout=out)
+    return out.getvalue()
+
+
+def listed(*words) -> list[list[str]]:
+    return [line.split() for line in run("list", *words).splitlines()[1:]]
+
+
+def refused(*words) -> str:
+    with pytest.raises(CommandError) as raised:
+        run(*words)
+    return str(raised.value)
+
+
+@pytest.fixture
+def stuck():
+    """A workflow with a dead member, and one that has not begun to run."""
+    handle = chain([die_unless.bind("cause"), record.bind("a")], record.bind("b"), name="import\x1b[1m").enqueue()
+    run_jobs(errors="collect")
+    return handle
+
+
+def test_list_has_the_latest_first(stuck):
+    ended = group([], name="empty").enqueue()
+    head, first, second = run("list").splitlines()
+    assert head.split() == ["id", "status", "begun", "ended", "name", "open", "stages"]
+    assert first.split()[:2] == [str(ended.id), "succeeded"]
+    assert second.split()[:2] == [str(stuck.id), "stuck"]
+    assert "import?[1m  die_unless 1/2, 1 dead" in second
+    assert listed("--status", "open", "--status", "failed") == [second.split()]
+    assert listed("--name", "empty") == [first.split()]
+    assert run("list", "--name", "nothing") == "No workflow matches.\n"
+    assert listed("--limit", 1) == [first.split(), ["There", "are", "more:", "--before", str(ended.id)]]
+    assert listed("--before", ended.id) == [second.split()]
+    told = json.loads(run("list", "--limit", 1, "--json"))
+    assert (told["before"], [one["id"] for one in told["workflows"]]) == (ended.id, [ended.id])
+
+
+def test_show_has_the_stages(stuck):
+    text = run("show", stuck.id)
+    assert "die_unless  open     1/2   0     1     -" in text
+    assert "record      blocked  0/1   1     0     succeeded: die_unless" in text
+    assert f"pgqueue_workflows retry {stuck.id}" in text
+    told = json.loads(run("show", stuck.id, "--json"))
+    assert (told["is_stuck"], told["stages"][0]["dead"], told["stages"][1]["after"]) == (True, 1, ["die_unless"])
+    assert "There is no workflow 7" in refused("show", 7)
+
+
+def test_retry_lets_it_go_on(stuck):
+    Mark.objects.create(job_id=0, attempt=0, pid=0, label="cause")
+    assert (
+        run("retry", stuck.id, "--stage", "die_unless", "--by", "ann") == f"{stuck.id}: 1 dead members are retried.\n"
+    )
+    run_jobs()
+    assert stuck.status() == "succeeded"
+    assert "No effect" in refused("retry", stuck.id)
+
+
+def test_kill_ends_it(stuck):
+    assert json.loads(run("kill", stuck.id, "--json", "--by", "ann")) == [{"id": stuck.id, "result": True}]
+    assert (stuck.state().status, stuck.state().ended_by) == ("killed", "ann")
+    assert f"No effect on {stuck.id}" in refused("kill", stuck.id)
+    assert "There is no workflow" in refused("kill", stuck.id, 10**9)
+
+
+def test_skip_and_seal(stuck):
+    assert run("skip", stuck.id, "die_unless") == f"{stuck.id}: skipped die_unless.\n"
+    assert "No effect" in refused("skip", stuck.id, "die_unless")
+    assert "has no stage 'nowhere'" in refused("skip", stuck.id, "nowhere")
+    handle = batch([], sealed=False).enqueue()
+    assert "open (not sealed)" in run("show", handle.id)
+    assert run("seal", handle.id, "members") == f"{handle.id}: sealed members.\n"
+    assert handle.status() == "succeeded"
