@@ -8,7 +8,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_pgqueue import registry
-from django_pgqueue.db.queries import statement
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import bounded, statement
 from django_pgqueue.doctor.finding import Finding, Level, View, named
 from django_pgqueue.doctor.schedules import MOST_LOOKED_AT
 from django_pgqueue.flow.backlog import count_queued
@@ -22,6 +24,8 @@ logger = logging.getLogger("django_pgqueue")
 
 FAILING_MINUTES = 15
 FEWEST_ATTEMPTS = 10  # that a share is reckoned from
+
+OLD_CALL_SECONDS = 120.0  # in an outbox: workers look there each second
 
 MOST_QUEUES = 100
 MOST_JOBS = 100  # of each queue, whose tasks are looked at
@@ -43,6 +47,32 @@ def old_jobs(view: View) -> Iterator[Finding]:
         ),
         facts={"queues": old, "seconds": ages[old[0]]},
     )
+
+
+def old_calls(view: View) -> Iterator[Finding]:
+    """Look into the outboxes for calls that have not become jobs."""
+    if view.alias not in conf.databases:
+        return
+    for outbox in conf.outboxes:
+        with bounded(outbox):
+            number = {"number": conf.number_of(view.alias)}
+            rows = CallerConnection(outbox).rows(statement("oldest_in_outbox"), number)
+        if not rows or rows[0][0] < OLD_CALL_SECONDS:
+            continue
+        seconds, error = rows[0]
+        yield Finding(
+            name="outbox-old",
+            level=Level.ERROR,
+            what=_("A call in the outbox on %(outbox)s has waited for %(age)s and has become no job.")
+            % {"outbox": outbox, "age": duration(seconds)},
+            remedy=_("The database of the queue refuses it: %(error)s. Correct or delete its row.") % {"error": error}
+            if error
+            else _(
+                "Workers hand calls over: look whether one runs whose settings have PGQUEUE['OUTBOXES'], and what "
+                "its log has about relay."
+            ),
+            facts={"outbox": outbox, "seconds": seconds, "error": error},
+        )
 
 
 def full_queues(view: View) -> Iterator[Finding]:

@@ -34,6 +34,7 @@ LOOKS: tuple[Look, ...] = (
     workers.versions,
     workers.stalled_bulk_actions,
     jobs.old_jobs,
+    jobs.old_calls,
     jobs.full_queues,
     jobs.failing,
     jobs.unknown_tasks,

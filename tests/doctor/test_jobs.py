@@ -3,6 +3,7 @@
 import importlib
 
 import pytest
+from django.db import connections, transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
@@ -187,3 +188,25 @@ def test_tasks_of_the_framework_are_found_where_their_backend_finds_them(sql, fr
     found, _code = diagnosis()
     assert list(found["arguments-unfit"]["facts"]["tasks"]) == ["tests.app.elsewhere.lent"]
     assert list(found["unknown-tasks"]["facts"]["tasks"]) == ["tests.app.elsewhere.gone"]
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_call_that_waits_in_an_outbox_is_found(outbox):
+    assert found("outbox-old") == []
+    with transaction.atomic(using=outbox):
+        app.noop.enqueue()
+    assert found("outbox-old") == []
+    with connections[outbox].cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_outbox SET enqueued_at = now() - interval '1 hour'")
+        finding = only("outbox-old")
+        assert finding.what == "A call in the outbox on other has waited for 1 h and has become no job."
+        assert "look whether one runs" in finding.remedy
+        cursor.execute("UPDATE pgqueue_outbox SET error = 'too long'")
+        assert only("outbox-old").remedy.startswith("The database of the queue refuses it: too long.")
+    assert found("not-looked-at") == []
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_outbox_without_its_table_is_told(settings):
+    settings.PGQUEUE = settings.PGQUEUE | {"OUTBOXES": {"other": 0}}
+    assert 'relation "pgqueue_outbox" does not exist' in only("not-looked-at").what

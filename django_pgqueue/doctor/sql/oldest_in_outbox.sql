@@ -1,0 +1,7 @@
+-- The call that has waited for longest in an outbox for one database of the queue: seconds, and why that refuses it.
+-- Called by jobs.old_calls(). Locks nothing. Leans on the primary key.
+SELECT extract(epoch FROM statement_timestamp() - enqueued_at)::double precision, error
+FROM pgqueue_outbox
+WHERE number = %(number)s::smallint
+ORDER BY id
+LIMIT 1;
