@@ -305,6 +305,7 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
     yield from _wrong_middleware(values["MIDDLEWARE"])
     yield from _wrong_queues(values["QUEUES"])
     yield from _wrong_shards(values["SHARDS"])
+    yield from _shared_queues(values["SHARDS"])
     yield from _shared_numbers(values)
     yield from _wrong_outboxes(values["OUTBOXES"])
     yield from _wrong_defaults(values["TASK_DEFAULTS"])
@@ -397,6 +398,10 @@ def _wrong_shards(value: Any) -> Iterator[CheckMessage]:
         if not isinstance(given.get("number"), int) or not 0 <= given["number"] <= LARGEST_NUMBER:
             text = f"Give it a number from 1 to {LARGEST_NUMBER} that no other database of the queue has, or has had."
             yield Error(f"PGQUEUE['SHARDS'][{alias!r}] has no number.", hint=text, id="pgqueue.E002")
+        queues = given.get("queues", ())
+        if not isinstance(queues, list | tuple | set) or not all(isinstance(one, str) for one in queues):
+            text = f"PGQUEUE['SHARDS'][{alias!r}]['queues'] is {queues!r}."
+            yield Error(text, hint="Use a list of names of queues.", id="pgqueue.E002")
         for key in ("listen", "maintenance"):
             if given.get(key) is not None:
                 yield from _unusable_alias(given[key], f"PGQUEUE['SHARDS'][{alias!r}][{key!r}]")
@@ -417,6 +422,20 @@ def _wrong_outboxes(value: Any) -> Iterator[CheckMessage]:
             hint=f"Add {OUTBOX!r} to INSTALLED_APPS, and migrate.",
             id="pgqueue.E002",
         )
+
+
+def _shared_queues(value: Any) -> Iterator[CheckMessage]:
+    if any(_wrong_shards(value)):
+        return
+    used: dict[str, str] = {}
+    for alias, given in value.items():
+        for queue in given.get("queues", ()):
+            if used.setdefault(queue, alias) != alias:
+                yield Error(
+                    f"The queue {queue!r} is on {used[queue]!r} and {alias!r} in PGQUEUE['SHARDS'].",
+                    hint="Name it on one of them.",
+                    id="pgqueue.E002",
+                )
 
 
 def _shared_numbers(values: dict[str, Any]) -> Iterator[CheckMessage]:

@@ -178,6 +178,7 @@ class ShardSettings(TypedDict, total=False):
     """A database of the queue in ``PGQUEUE["SHARDS"]``, by its alias."""
 
     number: int  # 1 to 31, for life: the ids of its jobs begin with it; that of DATABASE is 0 unless it is given
+    queues: Sequence[str]  # that are on this database: their jobs are put there
     listen: str | None  # as LISTEN_DATABASE
     maintenance: str | None  # as MAINTENANCE_DATABASE
 
@@ -329,6 +330,14 @@ class Settings:
     def databases(self) -> tuple[str, ...]:
         """Aliases of all databases that hold a queue; that of ``DATABASE`` is the first."""
         return tuple(dict.fromkeys([self.database, *self.shards]))
+
+    def database_for(self, queue: str) -> str:
+        """Return the alias of the database that a queue is on, for code that names none; see ``database_here``."""
+        pinned = self.known.get("queue_databases")
+        if pinned is None:
+            pinned = {name: alias for alias, given in self.shards.items() for name in given.get("queues", ())}
+            self.known["queue_databases"] = pinned
+        return pinned.get(queue) or self.database_here
 
     @property
     def database_here(self) -> str:

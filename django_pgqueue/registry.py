@@ -126,7 +126,8 @@ class TaskDefinition(TaskRules):
     @property
     def database(self) -> str:
         """The alias of the database that its jobs are put on by the calling code."""
-        return self.options.database or conf.database_here
+        options = self.options
+        return options.database or conf.database_for(options.queue)
 
     def using(self, **options: Unpack[CallOptions]) -> Self:
         """Return the same task with other options for the jobs enqueued through the result.

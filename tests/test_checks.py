@@ -81,6 +81,11 @@ def test_good_settings_raise_nothing():
         ({"OUTBOXES": {"other": 128}}, "pgqueue.E002", "PGQUEUE['OUTBOXES'] is {'other': 128}"),
         ({"OUTBOXES": {"other": 1, "default": 1}}, "pgqueue.E002", "PGQUEUE['OUTBOXES'] is {'other': 1, 'defa"),
         ({"OUTBOXES": {"lite": 1}}, "pgqueue.E004", "'lite' is sqlite"),
+        ({"SHARDS": {"other": {"number": 1, "queues": "mail"}}}, "pgqueue.E002", "['queues'] is 'mail'"),
+        (
+            {"SHARDS": {"other": {"number": 1, "queues": ["a"]}, "default": {"number": 0, "queues": ["a"]}}},
+            *("pgqueue.E002", "The queue 'a' is on 'other' and 'default'"),
+        ),
         ({"SHARDS": ["other"]}, "pgqueue.E002", "PGQUEUE['SHARDS'] is ['other']"),
         ({"SHARDS": {"other": {"lisen": "direct"}}}, "pgqueue.E002", "PGQUEUE['SHARDS']['other'] is {'lisen'"),
         (

@@ -1,5 +1,6 @@
 """Several databases that hold a queue: migrations, workers of each, and where a job acts that names none."""
 
+import contextlib
 import datetime as dt
 import io
 import json
@@ -7,17 +8,20 @@ import json
 import pytest
 from django.core.checks import run_checks
 from django.core.management import CommandError, call_command
-from django.db import connections
+from django.db import connections, transaction
 from django.db.models.functions import Now
 from django.test import override_settings
 
 import tests.app.tasks as app
-from django_pgqueue import chain, enqueue_many, jobs, periodic, workflows
+from django_pgqueue import chain, enqueue_many, jobs, periodic, queues, workflows
 from django_pgqueue.cli.arguments import check_number
 from django_pgqueue.conf import conf
-from django_pgqueue.exceptions import ConfigurationError, JobDoesNotExist, WorkflowDoesNotExist
+from django_pgqueue.exceptions import ConfigurationError, InvalidOption, JobDoesNotExist, WorkflowDoesNotExist
 from django_pgqueue.framework import task_backends
-from django_pgqueue.models import Job, Schedule, SucceededJob
+from django_pgqueue.models import Job, Queue, Schedule, SucceededJob
+from django_pgqueue.outbox.models import OutboxCall
+from django_pgqueue.outbox.relay import Relay
+from django_pgqueue.outbox.writing import job_id_of
 from django_pgqueue.routers import PgQueueRouter
 from django_pgqueue.signals import attempt_ended
 from django_pgqueue.states import JobStatus
@@ -211,3 +215,51 @@ def test_one_database_looks_at_no_number(django_assert_num_queries):
     assert jobs.get(FIRST).database == "default"
     with django_assert_num_queries(0):
         check_number("default")
+
+
+# Queues on one of them
+
+
+@pytest.fixture
+def mail(shard, settings):
+    """Let the queue of this name be on the shard."""
+    settings.PGQUEUE = settings.PGQUEUE | {"SHARDS": {shard: {"number": 1, "queues": ["mail"]}}}
+
+
+def test_queue_is_on_the_database_that_the_settings_say(shard, mail):
+    mailed, other = app.noop.using(queue="mail").enqueue(), app.noop.enqueue()
+    assert (mailed.database, other.database) == (shard, "default")
+    assert app.noop.using(queue="mail", database="default").enqueue().database == "default"
+    assert [one.database for one in app.noop.using(queue="mail").enqueue_many([(), ()])] == [shard] * 2
+    with pytest.raises(InvalidOption, match=r"is enqueued on 'other', tests.app.tasks.noop on 'default'"):
+        enqueue_many([app.noop.using(queue="mail").bind(), app.noop.bind()])
+
+
+def test_queue_on_another_database_is_paused_and_limited_there(shard, mail):
+    assert queues.pause("mail", reason="test")
+    queues.limit("mail", max_running=1)
+    [row] = Queue.objects.using(shard).filter(name="mail")
+    assert row.paused_at
+    assert row.max_running == 1
+    assert not Queue.objects.filter(name="mail").exists()
+    call_command("pgqueue_queues", "resume", "mail", stdout=io.StringIO())
+    assert not Queue.objects.using(shard).get(name="mail").paused_at
+    with pytest.raises(CommandError, match="The queues are on 'other' and 'default': name those of each by themselves"):
+        call_command("pgqueue_queues", "pause", "mail", "default")
+
+
+def test_job_goes_to_the_database_of_its_queue_by_an_outbox_too(shard, mail, settings):
+    settings.PGQUEUE = settings.PGQUEUE | {"OUTBOXES": {"default": 0}}
+    with transaction.atomic():
+        handle = app.record.using(queue="mail").enqueue("x")
+    assert handle.id == job_id_of(1, 0, OutboxCall.objects.get().pk)
+    call_command("migrate", "pgqueue_outbox", "zero", database=shard, fake=True, verbosity=0)
+    call_command("migrate", "pgqueue_outbox", database=shard, verbosity=0)
+    try:
+        with contextlib.closing(Relay(shard)) as relay:
+            relay.pass_once()
+        assert jobs.get(handle.id).state().queue == "mail"
+        assert Job.objects.using(shard).get().pk == handle.id
+    finally:
+        call_command("migrate", "pgqueue_outbox", "zero", database=shard, verbosity=0)
+        call_command("migrate", "pgqueue_outbox", database=shard, fake=True, verbosity=0)

@@ -347,6 +347,14 @@ def database_of(options: Mapping[str, Any]) -> str:
     return found[0] if found else conf.database
 
 
+def database_of_queues(names: Iterable[str]) -> str:
+    """Return the alias of the database that these queues are on, else that of ``DATABASE``."""
+    found = list(dict.fromkeys(conf.database_for(name) for name in names))
+    if len(found) > 1:
+        raise CommandError(f"The queues are on {' and '.join(map(repr, found))}: name those of each by themselves.")
+    return found[0] if found else conf.database
+
+
 def job_id_from(options: Mapping[str, Any]) -> int:
     """Return the id of the one job that is chosen; raise CommandError if no job holds the unique key."""
     if (options["id"] is None) == (options["unique_key"] is None):

@@ -139,7 +139,10 @@ def restore(name: str, *, by: By = "", database: str | None = None) -> bool:
     who = checked_name(by)
     if name not in conf.queues:
         raise InvalidLimit(f"PGQUEUE['QUEUES'] does not declare the queue {name!r}, so the code has no limits for it.")
-    limits, caller = DeclaredQueue.of(name, conf.queues[name]).limits, CallerConnection(database)
+    limits, caller = (
+        DeclaredQueue.of(name, conf.queues[name]).limits,
+        CallerConnection(database or conf.database_for(name)),
+    )
     [(was_edited,)] = write_limits(caller, name, limits, by=None)
     notify_limits(caller.alias, name)
     logger.info("Queue %s limited by the code again, as %s has asked for", name, who or UNNAMED)

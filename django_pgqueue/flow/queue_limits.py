@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Self, overload
 from django.conf import settings
 from django.utils import timezone
 
+from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection, Database, PendingResult, QueueConnection, Row
 from django_pgqueue.db.notify import notify_limits
 from django_pgqueue.db.queries import statement
@@ -72,8 +73,8 @@ def pause(
     Raises:
         InvalidLimit: a value is out of range or of the wrong type. Nothing was changed.
     """
-    caller = CallerConnection(database)
     _check_name(name)
+    caller = CallerConnection(database or conf.database_for(name))
     if not isinstance(reason, str) or not is_text(reason):
         raise InvalidLimit(f"reason is a text, not {reason!r}.")
     _check_resume_at(resume_at)
@@ -102,8 +103,8 @@ def resume(name: str, *, by: By = "", database: str | None = None) -> bool:
     Raises:
         InvalidLimit: this is no name of a queue.
     """
-    caller = CallerConnection(database)
     _check_name(name)
+    caller = CallerConnection(database or conf.database_for(name))
     by = checked_name(by)
     rows = caller.rows(statement("resume_queue"), {"name": name})
     if rows:
@@ -161,8 +162,8 @@ def limit(
         InvalidLimit: a value is out of range or of the wrong type, there is a burst without a rate, or no limit is
             named. Nothing was changed.
     """
-    caller = CallerConnection(database)
     _check_name(name)
+    caller = CallerConnection(database or conf.database_for(name))
     by = checked_name(by)
     if isinstance(max_running, _Unchanged) and isinstance(rate, _Unchanged):
         raise InvalidLimit("Name a limit to set, or to remove by None: max_running or rate.")

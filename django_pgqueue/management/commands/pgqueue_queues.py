@@ -13,12 +13,12 @@ from django_pgqueue.cli.arguments import (
     add_json,
     check_database,
     check_seen,
+    database_of_queues,
     duration,
     instant,
     number_or_none,
     rate_or_none,
 )
-from django_pgqueue.conf import conf
 from django_pgqueue.db.queries import TookTooLong, bounded
 from django_pgqueue.exceptions import InvalidLimit
 from django_pgqueue.insights.formatting import json_text, plain, user
@@ -56,7 +56,7 @@ class Command(BaseCommand):
 
     @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
-        options["database"] = options["database"] or conf.database
+        options["database"] = options["database"] or database_of_queues(options["names"])
         try:
             check_database(options["database"])
             with transaction.atomic(using=options["database"]):
