@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django_pgqueue.conf import conf
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.db.queries import TookTooLong, bounded
-from django_pgqueue.doctor import jobs, schedules, schema, tables, workers
+from django_pgqueue.doctor import jobs, schedules, schema, tables, workers, workflows
 from django_pgqueue.doctor.finding import Finding, Level, View
 from django_pgqueue.insights.overview import QueueLine, lines
 
@@ -40,6 +40,7 @@ LOOKS: tuple[Look, ...] = (
     jobs.unknown_tasks,
     schedules.late_schedules,
     schedules.refused_schedules,
+    workflows.problems,
     schema.migrations,
     *SCHEMA_LOOKS,
     workers.too_few_connections,
