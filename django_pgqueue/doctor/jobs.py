@@ -31,6 +31,13 @@ MOST_QUEUES = 100
 MOST_JOBS = 100  # of each queue, whose tasks are looked at
 
 
+def backlogs(view: View) -> Iterator[Finding]:
+    """Yield three findings by one look: each look takes statements of its own for its limits of time."""
+    yield from old_jobs(view)
+    yield from full_queues(view)
+    yield from old_calls(view)  # last: its databases may be others, and away
+
+
 def old_jobs(view: View) -> Iterator[Finding]:
     ages = {queue.name: queue.oldest_seconds or 0.0 for queue in view.with_work if queue.workers}
     old = sorted((name for name in ages if ages[name] >= patience_seconds(name)), key=lambda name: -ages[name])
