@@ -46,6 +46,8 @@ STEPS = (
     Step("fairness", "", "--backlog=50000 --dead=10000 --jobs=30"),
     Step("workflows", "", "--jobs=5000 --hops=50 --stages=20"),
     Step("bloat", "", "--seconds=6 --rate=1000"),
+    Step("partitions", "", "--cold=20000 --seconds=1"),
+    Step("inside", "", "--jobs=2000 --seconds=3 --rate=500"),
     Step("history", "", "--jobs=60000 --seconds=2 --drained=10000"),
     Step("startup"),
     Step("wal", "", "--jobs=2000"),

@@ -35,6 +35,23 @@ def visit(number: int) -> None:
     Visit.objects.create(path=f"/{number}/")
 
 
+@task(atomic=True)
+def visit_atomically(number: int) -> None:
+    Visit.objects.create(path=f"/{number}/")
+
+
+@task
+def visit_and_rest(seconds: float) -> None:
+    Visit.objects.create(path="/")
+    time.sleep(seconds)
+
+
+@task(atomic=True)
+def visit_and_rest_atomically(seconds: float) -> None:
+    Visit.objects.create(path="/")
+    time.sleep(seconds)
+
+
 @task
 async def avisit(number: int) -> None:
     await Visit.objects.acreate(path=f"/{number}/")
