@@ -18,6 +18,7 @@ WHERE NOT EXISTS (SELECT FROM pgqueue_jobs WHERE task = 'shop.tasks.send_fax')
 def set_stage() -> None:
     queues.pause("letters", by="eve", reason="The label printer is out of paper; new rolls come at noon.")
     queues.limit("newsletter", rate="1/2s")
+    tasks.make_catalogue.enqueue()
     if not Job.objects.filter(queue="newsletter", status="queued").exists():
         send_the_newsletter()
     with connection.cursor() as cursor:

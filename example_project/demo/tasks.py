@@ -7,10 +7,14 @@ import datetime as dt
 import random
 import time
 
-from django_pgqueue import Discard, Limit, current_job, periodic, task
+from django_pgqueue import Discard, Limit, current_job, periodic, task, workflow
 
 CLOSED_SHARE = 0.6
 """How often the exchange does not answer."""
+
+CATALOGUE_PAGES = 40
+LATE_PHOTO, LATE_SHARE = 17, 0.9
+"""The page of the catalogue whose photo is often not there, and how often."""
 
 
 class ExchangeClosedError(Exception):
@@ -45,6 +49,42 @@ def rebuild_search() -> None:
             raise Discard("The index was left as it was.")
         time.sleep(0.3)
         current_job().set_progress(done, pages, f"page {done} of {pages}")
+
+
+class NoPhotoError(Exception):
+    """The photo of a page is not there yet."""
+
+
+@task(queue="catalogue", max_attempts=1)
+def set_page(number: int) -> None:
+    """Set one page; without its photo it dies, and the catalogue waits until that is retried."""
+    time.sleep(random.uniform(1, 5))
+    if number == LATE_PHOTO and random.random() < LATE_SHARE:
+        raise NoPhotoError(f"page {number} has no photo yet")
+
+
+@task(queue="catalogue")
+def catalogue_step(what: str) -> None:
+    """Do one of the other steps, which all take their time."""
+    time.sleep(random.uniform(2, 6))
+
+
+@periodic(every=dt.timedelta(minutes=5), name="make the catalogue")
+@task(queue="catalogue", keep_result=False)
+def make_catalogue() -> None:
+    """Begin the next catalogue, unless one is being made."""
+    with workflow("catalogue", unique_key="catalogue", context={"season": "winter"}) as flow:
+        products = flow.add(catalogue_step.bind("choose the products"), name="products")
+        pages = flow.add_many(
+            [set_page.bind(number + 1) for number in range(CATALOGUE_PAGES)], after=products, name="pages"
+        )
+        prices = flow.add_many(
+            [catalogue_step.bind(f"prices in {zone}") for zone in ("EU", "US")], after=products, name="prices"
+        )
+        book = flow.add(catalogue_step.bind("bind"), after=[pages, prices], name="bind")
+        flow.add(catalogue_step.bind("tell the editor"), after=pages, when="died", name="tell the editor")
+        flow.add(catalogue_step.bind("mail"), after=book, name="mail")
+        flow.add(catalogue_step.bind("clean up"), after=book, when="ended", name="clean up")
 
 
 @periodic(every=dt.timedelta(seconds=20), name="count the visitors")
