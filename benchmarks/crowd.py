@@ -19,6 +19,7 @@ class Crowd:
     dead: int
     succeeded: int
     stat_days: int = 7
+    workflows: int = 10_000
     succeeded_days: int = 10
 
     @property
@@ -33,6 +34,7 @@ class Crowd:
             "first_live": self.first_live,
             "succeeded_days": self.succeeded_days,
             "stat_minutes": self.stat_days * 1440,
+            "workflows": self.workflows,
             "apart": max(self.succeeded // max(self.dead, 1), 1),
         }
 
@@ -169,7 +171,55 @@ SELECT 'retry', 'dead', 'eve', '{"queues": ["mails"]}', 5000, 4000, 4000, now() 
 FROM generate_series(1, 200)
 """
 
-EVERYTHING = (JOBS, DEAD, SUCCEEDED, STATS, QUEUES, LIMITS, WORKERS, SCHEDULES, BULK_ACTIONS)
+WORKFLOWS = """
+INSERT INTO pgqueue_workflows (id, name, status, begun_at, ended_at, deadline_at, unique_key)
+SELECT number, 'import ' || mod(number, 20), CASE WHEN mod(number, 10) = 0 THEN 'open' ELSE 'succeeded' END, now(),
+    CASE WHEN mod(number, 10) <> 0 THEN now() END, CASE WHEN mod(number, 100) = 0 THEN now() - interval '1 s' END,
+    'import-' || number
+FROM generate_series(1, %(workflows)s) AS number
+"""
+
+STAGES = """
+INSERT INTO pgqueue_stages (id, name, status, members, opened_at, ended_at)
+SELECT number * 65536 + 2 * stage, 'stage ' || stage,
+    CASE WHEN mod(number, 10) <> 0 THEN 'ended' WHEN stage = 0 THEN 'open' ELSE 'blocked' END, 10000, now(), now()
+FROM generate_series(1, %(workflows)s) AS number, generate_series(0, 3) AS stage
+"""
+
+EDGES = """
+INSERT INTO pgqueue_stage_edges (from_id, to_id)
+SELECT number * 65536 + 2 * stage, number * 65536 + 2 * stage + 2
+FROM generate_series(1, %(workflows)s) AS number, generate_series(0, 2) AS stage
+"""
+
+MEMBERS = """
+UPDATE pgqueue_jobs
+SET stage_id = %(workflows)s * 65536
+WHERE mod(id, 2) = 0
+"""
+
+DEAD_MEMBERS = """
+UPDATE pgqueue_dead_jobs
+SET stage_id = %(workflows)s * 65536
+WHERE mod(id, 5) = 0
+"""
+
+EVERYTHING = (
+    JOBS,
+    DEAD,
+    SUCCEEDED,
+    STATS,
+    QUEUES,
+    LIMITS,
+    WORKERS,
+    SCHEDULES,
+    BULK_ACTIONS,
+    WORKFLOWS,
+    STAGES,
+    EDGES,
+    MEMBERS,
+    DEAD_MEMBERS,
+)
 
 
 def fill(crowd: Crowd, run: Run) -> None:

@@ -6,7 +6,15 @@ from urllib.parse import quote, urlencode
 
 APP = "/admin/pgqueue"
 
-BIG = ("pgqueue_jobs", "pgqueue_dead_jobs", "pgqueue_succeeded_jobs", "pgqueue_stats")
+BIG = (
+    "pgqueue_jobs",
+    "pgqueue_dead_jobs",
+    "pgqueue_succeeded_jobs",
+    "pgqueue_stats",
+    "pgqueue_workflows",
+    "pgqueue_stages",
+    "pgqueue_stage_edges",
+)
 """Tables, partitions of one by their beginning, of which no page may read all."""
 
 
@@ -27,7 +35,7 @@ def pages() -> list[Page]:
 
 
 def all_pages() -> list[Page]:
-    from django_pgqueue.models import BulkAction, DeadJob, Job, Schedule, SucceededJob
+    from django_pgqueue.models import BulkAction, DeadJob, Job, Schedule, SucceededJob, Workflow
 
     dead = DeadJob.objects.order_by("-died_at", "-id").first()
     live = Job.objects.order_by("id")
@@ -39,6 +47,7 @@ def all_pages() -> list[Page]:
         "dead job": dead,
         "succeeded job": SucceededJob.objects.order_by("id").first(),
         "schedule": Schedule.objects.order_by("id").first(),
+        "workflow": Workflow.objects.order_by("-id").first(),
         "bulk_action": BulkAction.objects.order_by("id").first(),
     }
     return [
@@ -52,10 +61,14 @@ def all_pages() -> list[Page]:
         Page("dead jobs by cause", f"{APP}/deadjob/causes/"),
         *lists("jobs", "job", LIVE, live.first().pk + 5000),
         *lists("dead jobs", "deadjob", DEAD | {"of a cause": {"cause": str(dead.cause)}}, 0),
+        *lists("workflows", "workflow", WORKFLOWS, 5000),
         *lists("succeeded jobs", "succeededjob", SUCCEEDED, 10_000),
         *(Page(name, f"{APP}/{row._meta.model_name}/{row.pk}/change/") for name, row in some.items() if row),
     ]
 
+
+OF_A_STAGE = str(10_000 << 16)
+"""The stage of ``crowd`` that has members."""
 
 EARLY = "*early*"
 """A key near the end of a list by ids, the newest first."""
@@ -75,6 +88,8 @@ LIVE = {
     "last": {"before": "last"},
     "queued, last": {"status": "queued", "before": "last"},
     "limited": {"status": "limited"},
+    "of a stage": {"stage": OF_A_STAGE},
+    "of a stage, queued": {"stage": OF_A_STAGE, "status": "queued"},
 }
 DEAD = {
     "": {},
@@ -86,6 +101,19 @@ DEAD = {
     "of an argument": {"q": "customer=4711"},
     "last": {"before": "last"},
     "of a task, last": {"task": "shop.tasks.tell_courier", "before": "last"},
+    "of a stage": {"stage": OF_A_STAGE},
+}
+WORKFLOWS = {
+    "": {},
+    "open": {"status": "open"},
+    "stuck": {"status": "stuck"},
+    "overdue": {"status": "overdue"},
+    "of a name": {"name": "import 7"},
+    "of a name, stuck": {"name": "import 0", "status": "stuck"},
+    "by key": {"q": "import-4000"},
+    "by key of one that has ended": {"q": "import-17"},
+    "far behind": {"after": EARLY},
+    "last": {"before": "last"},
 }
 SUCCEEDED = {
     "": {},

@@ -48,6 +48,8 @@ PAGES: dict[str, str] = {
     "schedule": f"{APP}/schedule/",
     "workers": f"{APP}/worker/",
     "worker": f"{APP}/worker/",
+    "workflows": f"{APP}/workflow/",
+    "workflow": f"{APP}/workflow/",
     "bulk_actions": f"{APP}/bulkaction/",
     "bulk_action": f"{APP}/bulkaction/",
 }
@@ -61,6 +63,7 @@ ROWS = {
     "succeeded-job": "",
     "schedule": "rates",
     "worker": "",
+    "workflow": "",
     "bulk_action": "",
 }
 """Pages of one row, with a word in the line of the list by which it is found."""

@@ -5,6 +5,7 @@
     jobs, dead_jobs, succeeded_jobs    the tables of jobs, and dead jobs by their error
     queues, schedules                 what people set
     workers, bulk_actions             what works
+    workflows, stages                 jobs that belong together, drawn by workflow_graph, changed by workflow_actions
     once_keys                         the keys of once()
     overview                          all of it at a glance
     job_page                          the page of one job
@@ -22,8 +23,10 @@ from django_pgqueue.admin.once_keys import OnceKeyAdmin
 from django_pgqueue.admin.overview import OverviewAdmin
 from django_pgqueue.admin.queues import QueueAdmin
 from django_pgqueue.admin.schedules import ScheduleAdmin
+from django_pgqueue.admin.stages import StageAdmin
 from django_pgqueue.admin.succeeded_jobs import SucceededJobAdmin
 from django_pgqueue.admin.workers import WorkerAdmin
+from django_pgqueue.admin.workflows import WorkflowAdmin
 
 __all__ = [
     "BulkActionAdmin",
@@ -33,6 +36,8 @@ __all__ = [
     "OverviewAdmin",
     "QueueAdmin",
     "ScheduleAdmin",
+    "StageAdmin",
     "SucceededJobAdmin",
     "WorkerAdmin",
+    "WorkflowAdmin",
 ]

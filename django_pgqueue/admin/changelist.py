@@ -22,7 +22,7 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.insights.formatting import grouped
-from django_pgqueue.models import DeadJob, Job, SucceededJob
+from django_pgqueue.models import DeadJob, Job, SucceededJob, Workflow
 
 CAP = 10_000
 READING = {"GET", "HEAD"}
@@ -37,6 +37,7 @@ NOTHING: dict[type[Model], tuple[Any, Any]] = {
     Job: (gettext_lazy("No jobs match."), gettext_lazy("There are no jobs.")),
     DeadJob: (gettext_lazy("No dead jobs match."), gettext_lazy("There are no dead jobs.")),
     SucceededJob: (gettext_lazy("No succeeded jobs match."), gettext_lazy("There are no succeeded jobs.")),
+    Workflow: (gettext_lazy("No workflows match."), gettext_lazy("There are no workflows.")),
 }
 
 
@@ -86,6 +87,9 @@ class KeysetList(JobList):
     is_keyset = True  # for the template
     looked = ""  # the window that was searched, in words; empty where an index has found all
     further = ""  # address of the next window
+    looked_words: Any = gettext_lazy("Searched the jobs %(first)s to %(last)s.")
+    looked_to_end: Any = gettext_lazy("Searched the jobs from %(first)s to the end.")
+    further_words: Any = gettext_lazy("Search older jobs")
 
     def get_filters_params(self, params: Any = None) -> Any:
         """Leave out where the page begins: links to filters begin at the beginning."""
@@ -179,9 +183,9 @@ class KeysetList(JobList):
             return
         first = _end(self.window.first)
         if self.window.is_all:
-            self.looked = _("Searched the jobs from %(first)s to the end.") % {"first": first}
+            self.looked = str(self.looked_to_end) % {"first": first}
             return
-        self.looked = _("Searched the jobs %(first)s to %(last)s.") % {"first": first, "last": _end(self.window.last)}
+        self.looked = str(self.looked_words) % {"first": first, "last": _end(self.window.last)}
         self.further = self._address(**{BELOW: self.window.last})
 
 

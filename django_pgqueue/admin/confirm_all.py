@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy, override
 from django_pgqueue.admin.actions import ActionsAdmin, AdminAction, audited
 from django_pgqueue.admin.base import bounded_page
 from django_pgqueue.admin.changelist import CAP
+from django_pgqueue.admin.filters import stage_named
 from django_pgqueue.admin.formatting import one_line
 from django_pgqueue.conf import conf
 from django_pgqueue.db.queries import TookTooLong, bounded
@@ -57,6 +58,8 @@ def in_words(chosen: Filter, source: Source) -> Iterator[tuple[str, str]]:
     ):
         if values:
             yield name, ", ".join(values)
+    if chosen.stage is not None:
+        yield _("stage"), stage_named(chosen.stage, conf.database)
     if chosen.cause is not None:
         yield _("died of"), _cause(chosen.cause)
     if chosen.older_than_seconds is not None:
@@ -99,6 +102,7 @@ def query(chosen: Filter, source: Source) -> dict[str, Any] | None:
         "queue": next(iter(chosen.queues), None),
         "task": next(iter(chosen.tasks), None),
         "cause": chosen.cause,
+        "stage": chosen.stage,
         "day": chosen.day,
         "q": next(filter(None, terms), None),
     }

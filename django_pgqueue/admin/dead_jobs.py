@@ -27,10 +27,11 @@ from django_pgqueue.admin.filters import (
     ErrorGroupFilter,
     ReasonFilter,
     RequestedFilter,
+    StageFilter,
 )
 from django_pgqueue.admin.formatting import column_of, label, live_column, moment, moment_of, one_line
 from django_pgqueue.admin.job_tables import METADATA, OPTIONS, JobsAdmin, folded
-from django_pgqueue.admin.keyset import BadCursor, IndexOrder, Route
+from django_pgqueue.admin.keyset import NEWEST, BadCursor, IndexOrder, Route
 from django_pgqueue.admin.links import Links, crumbs
 from django_pgqueue.admin.retry_with import PERMISSION, retry_view
 from django_pgqueue.admin.row_actions import JOB_ACTIONS
@@ -53,11 +54,11 @@ class DeadJobAdmin(JobsAdmin):
     """Jobs that will not run again by themselves, the latest first."""
 
     actions = JOB_ACTIONS[Source.DEAD]
-    lookups = ("reason", "queue", "task", "cause")
+    lookups = ("reason", "queue", "task", "cause", "stage")
     ordering = ("-died_at", "-id")
     list_display = ("id", "task_and_error", "died", "reason_label", "queue", "attempts_of")
     change_list_template = "admin/pgqueue/deadjob/change_list.html"
-    list_filter = (ReasonFilter, DeadQueueFilter, DeadTaskFilter, ErrorGroupFilter)
+    list_filter = (ReasonFilter, DeadQueueFilter, DeadTaskFilter, ErrorGroupFilter, StageFilter)
     search_help_text = HELP
     fieldsets = (
         folded(
@@ -86,6 +87,9 @@ class DeadJobAdmin(JobsAdmin):
         """Compare the names of tasks here: in most collations a btree index cannot find a prefix."""
         asked = self.asked(request)
         narrowed = asked.narrowed
+        if asked.stage is not None:
+            of_stage, narrowed = asked.of_stage, narrowed & asked.of_cause & asked.of_key
+            return self.searched(asked, narrowed, NEWEST, of_stage) or Route(NEWEST, of_stage, narrowed or None)
         base, rest = self._indexed(asked)
         if asked.unique_key is not None:
             return Route(LATEST, base, narrowed & Q(unique_key=asked.unique_key))

@@ -23,7 +23,7 @@ from django_pgqueue.admin.keyset import is_integer
 from django_pgqueue.conf import conf
 from django_pgqueue.jobs.actions import LIVE
 from django_pgqueue.jobs.search import Filter, is_visible, meant, positions
-from django_pgqueue.models import Queue
+from django_pgqueue.models import Queue, Stage
 from django_pgqueue.states import REASONS, STATUSES, DeathReason, Status
 
 HELP = _(
@@ -88,6 +88,7 @@ class RequestedFilter:
     reason: str = ""
     task: str = ""
     cause: int | None = None
+    stage: int | None = None  # of a workflow
     day: dt.date | None = None
     id: int | None = None
     task_prefix: str | None = None
@@ -102,6 +103,18 @@ class RequestedFilter:
         chosen = {name: getattr(self, name) for name in ("status", "queue", "reason", "task") if getattr(self, name)}
         return Q(**chosen)
 
+    @property
+    def of_stage(self) -> Q:
+        return Q() if self.stage is None else Q(stage_id=self.stage)
+
+    @property
+    def of_cause(self) -> Q:
+        return Q() if self.cause is None else Q(cause=self.cause)
+
+    @property
+    def of_key(self) -> Q:
+        return Q() if self.unique_key is None else Q(unique_key=self.unique_key)
+
     def may_see(self, job: Any) -> bool:
         """Whether the argument of a job may be seen by which it was found."""
         return is_visible(job.task, job.args, job.kwargs, self.argument or "", self.argument_name)
@@ -112,12 +125,13 @@ def requested_filter(request: HttpRequest, lookups: tuple[str, ...]) -> Requeste
     given: dict[str, Any] = {name: request.GET[name] for name in lookups if request.GET.get(name)}
     if any("\0" in value for value in given.values()):
         raise IncorrectLookupParameters
-    cause, day = given.pop("cause", None), given.pop("day", None)
+    cause, stage, day = given.pop("cause", None), given.pop("stage", None), given.pop("day", None)
     if given.get("status") not in {None, *Status} or given.get("reason") not in {None, *DeathReason}:
         raise IncorrectLookupParameters
     return RequestedFilter(
         **given,
         cause=_integer(cause) if cause else None,
+        stage=_integer(stage) if stage else None,
         day=_date(day) if day else None,
         **search_of(request.GET.get(SEARCH_VAR, "")),
     )
@@ -135,6 +149,7 @@ def filter_of(asked: RequestedFilter, *, is_live: bool) -> Filter | None:
         kinds=kinds or (LIVE if is_live and asked.unique_key is None else ()),
         task_prefix=asked.task_prefix,
         cause=asked.cause,
+        stage=asked.stage,
         unique_key=asked.unique_key,
         day=asked.day.isoformat() if asked.day else None,
         argument=asked.argument,
@@ -232,6 +247,22 @@ class ErrorGroupFilter(ChoiceFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         value = request.GET.get("cause")
         return [(value, gettext("one cause"))] if value else []
+
+
+class StageFilter(ChoiceFilter):
+    """Says that the list is narrowed to the members of one stage; the page of its workflow has the link."""
+
+    title, parameter_name = _("stage"), "stage"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        value = request.GET.get("stage", "")
+        return [(value, stage_named(int(value), list_database(request)))] if is_integer(value) else []
+
+
+def stage_named(stage_id: int, alias: str) -> str:
+    name = Stage.objects.using(alias).filter(pk=stage_id).values_list("name", flat=True).first()
+    said = {"stage": name, "workflow": stage_id >> 16}
+    return gettext("%(stage)s of workflow %(workflow)s") % said if name is not None else str(stage_id)
 
 
 class SeenQueueFilter(NameFilter):

@@ -13,7 +13,16 @@ from django.utils.translation import ngettext
 
 from django_pgqueue import registry
 from django_pgqueue.admin.actions import ActionsAdmin
-from django_pgqueue.admin.formatting import Renderer, exact_moment, history, label, live_status, pretty_json, progress
+from django_pgqueue.admin.formatting import (
+    Renderer,
+    exact_moment,
+    history,
+    label,
+    linked,
+    live_status,
+    pretty_json,
+    progress,
+)
 from django_pgqueue.admin.keyset import is_integer
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.explain import find, why
@@ -22,7 +31,7 @@ from django_pgqueue.insights.history import Step, log_of, timeline
 from django_pgqueue.insights.position import holders_of
 from django_pgqueue.jobs.captured_log import split
 from django_pgqueue.jobs.redaction import scrub_json, scrubber, shown, shown_by_name
-from django_pgqueue.models import DeadJob, Job, Schedule, SucceededJob
+from django_pgqueue.models import DeadJob, Job, Schedule, Stage, SucceededJob, Workflow
 from django_pgqueue.states import STATUSES, SUCCEEDED, Status
 
 MOST_WAITING = 10  # named, of one concurrency key
@@ -113,6 +122,8 @@ class JobPage:
 
     def related(self) -> Iterator[Fact]:
         one, renderer = self.one, self.renderer
+        if one.stage_id is not None:
+            yield from self._workflow(one.stage_id)
         if one.parent_id is not None:
             yield _("Enqueued by job"), renderer.ref(job(one.parent_id))
         if one.schedule_id is not None:
@@ -129,6 +140,17 @@ class JobPage:
         if fair := getattr(one, "fair_key", None):
             yield _("Fair key"), format_html("<code>{}</code>", self.scrub(fair))
         yield from self._lists()
+
+    def _workflow(self, stage_id: int) -> Iterator[Fact]:
+        alias, workflow_id = conf.database, stage_id >> 16
+        workflow = Workflow.objects.using(alias).only("pk", "name").filter(pk=workflow_id).first()
+        stage = Stage.objects.using(alias).only("pk", "name").filter(pk=stage_id).first()
+        if workflow is None or stage is None:
+            yield _("Workflow"), _("%(id)s, removed") % {"id": workflow_id}
+            return
+        page = self.links.to_row("workflow", workflow_id)
+        yield _("Workflow"), linked(workflow, page)
+        yield _("Stage"), linked(stage.name, page and f"{page}#pgqueue-stage-{stage_id}")
 
     def _of_key(self, key: str) -> Iterator[Fact]:
         holders = [job(holder) for holder in holders_of(key, conf.database) if holder != self.one.pk]

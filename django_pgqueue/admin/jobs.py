@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import AdminAction
 from django_pgqueue.admin.enqueue import PERMISSION, enqueue_view
-from django_pgqueue.admin.filters import HELP, LiveQueueFilter, RequestedFilter, StatusFilter
+from django_pgqueue.admin.filters import HELP, LiveQueueFilter, RequestedFilter, StageFilter, StatusFilter
 from django_pgqueue.admin.formatting import live_column, live_status, moment
 from django_pgqueue.admin.job_tables import METADATA, OPTIONS, JobsAdmin, folded
 from django_pgqueue.admin.keyset import NEWEST, IndexOrder, Route
@@ -58,10 +58,10 @@ class JobAdmin(JobsAdmin):
     """Live jobs: scheduled, queued, running."""
 
     actions = JOB_ACTIONS[Source.LIVE]
-    lookups = ("status", "queue")
+    lookups = ("status", "queue", "stage")
     list_display = ("id", "task", "queue", "status_label", "due", "attempts_of", "worker", "priority")
     list_display_links = ("id", "task")
-    list_filter = (StatusFilter, LiveQueueFilter)
+    list_filter = (StatusFilter, LiveQueueFilter, StageFilter)
     change_list_template = "admin/pgqueue/job/change_list.html"
     search_help_text = HELP
     fieldsets = (
@@ -88,7 +88,7 @@ class JobAdmin(JobsAdmin):
 
     def asked(self, request: HttpRequest) -> RequestedFilter:
         asked = super().asked(request)
-        if asked.queue and not asked.status and not request.GET.get(SEARCH_VAR, "").strip():
+        if asked.queue and not asked.status and asked.stage is None and not request.GET.get(SEARCH_VAR, "").strip():
             return replace(asked, status=Status.QUEUED)
         return asked
 
@@ -96,11 +96,13 @@ class JobAdmin(JobsAdmin):
         asked = self.asked(request)
         narrowed = asked.narrowed
         if asked.unique_key is not None:
-            return Route(BY_KEY, Q(unique_key=asked.unique_key, unique_until__in=KEYED) & narrowed)
+            return Route(BY_KEY, Q(unique_key=asked.unique_key, unique_until__in=KEYED) & narrowed & asked.of_stage)
         if not asked.status:
             narrowed &= Q(status__in=LIVE)
-        if route := self.searched(asked, narrowed, NEWEST):
+        if route := self.searched(asked, narrowed, NEWEST, asked.of_stage):
             return route
+        if asked.stage is not None:
+            return Route(NEWEST, asked.of_stage, narrowed)
         if not asked.status:
             return Route(NEWEST, Q(), narrowed)
         along, base = ROUTES[asked.status]

@@ -60,11 +60,13 @@ COLUMNS = {
     "id": KeyColumn("id", "bigint", is_integer),
     "queue": KeyColumn("queue", "text", _is_text),
     "run_at": KeyColumn("run_at", "timestamptz", _is_instant),
+    "deadline_at": KeyColumn("deadline_at", "timestamptz", _is_instant),
     "died_at": KeyColumn("died_at", "timestamptz", _is_instant),
     "priority": KeyColumn(
         "(-priority)", "smallint", lambda text: re.fullmatch(r"-?\d{1,3}", text, re.ASCII) is not None
     ),
     "worker_id": KeyColumn("worker_id", "bigint", is_integer),
+    "stage_id": KeyColumn("stage_id", "bigint", is_integer),
     "concurrency_key": KeyColumn("concurrency_key", "text", _is_text),
     # Entries of an index that are equal are in the order of their rows' places; no index need have the id for
     # it. Source: https://www.postgresql.org/docs/current/btree.html#BTREE-DEDUPLICATION

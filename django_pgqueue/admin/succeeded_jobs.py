@@ -6,7 +6,7 @@ from django.db.models import Q
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.filters import HELP_WITHOUT_KEY, DayFilter, RequestedFilter, SeenQueueFilter
+from django_pgqueue.admin.filters import HELP_WITHOUT_KEY, DayFilter, RequestedFilter, SeenQueueFilter, StageFilter
 from django_pgqueue.admin.formatting import column_of, live_column, moment, moment_of
 from django_pgqueue.admin.job_tables import METADATA, JobsAdmin, folded
 from django_pgqueue.admin.keyset import NEWEST, Route
@@ -22,10 +22,10 @@ class SucceededJobAdmin(JobsAdmin):
 
     actions = JOB_ACTIONS[Source.SUCCEEDED]
     heavy = (*JobsAdmin.heavy, "result")
-    lookups = ("queue", "day")
+    lookups = ("queue", "day", "stage")
     list_display = ("id", "task", "queue", "run", "attempts", "succeeded")
     list_display_links = ("id", "task")
-    list_filter = (DayFilter, SeenQueueFilter)
+    list_filter = (DayFilter, SeenQueueFilter, StageFilter)
     search_help_text = HELP_WITHOUT_KEY
     fieldsets = (
         folded(_("Times"), "enqueued_time", "run_time", "first_started_time", "started_time", "succeeded_time"),
@@ -44,7 +44,7 @@ class SucceededJobAdmin(JobsAdmin):
     def route(self, request: HttpRequest) -> Route:
         """Read by the id, in the partition of the day where one is chosen; all else is looked for in a window."""
         asked = self.asked(request)
-        base, narrowed = _on_the_day(asked), asked.narrowed
+        base, narrowed = _on_the_day(asked), asked.narrowed & asked.of_stage
         return self.searched(asked, narrowed, NEWEST, base) or Route(NEWEST, base, narrowed or None)
 
 

@@ -90,6 +90,7 @@ class Filter:
     before: dt.datetime | None = None  # it was enqueued, died or succeeded at this instant or earlier
     task_prefix: str | None = None
     cause: int | None = None  # of dead jobs: the number of their cause of death, by ``models.ErrorGroup``
+    stage: int | None = None  # of a workflow: its members
     unique_key: str | None = None  # of dead jobs, and of the live one that holds it
     day: str | None = None  # in UTC on which it succeeded, as ``2031-05-01``
     argument: str | None = None  # an argument that may be seen is this text, or the number or word of JSON it spells

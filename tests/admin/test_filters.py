@@ -9,9 +9,10 @@ from django.utils.http import urlencode
 
 import tests.app.tasks as app
 from django_pgqueue import Unique
+from django_pgqueue.admin.confirm_all import query, sentence
 from django_pgqueue.admin.job_tables import JobsAdmin
 from django_pgqueue.jobs.search import Filter, Source, pages
-from django_pgqueue.models import Job, SucceededJob
+from django_pgqueue.models import DeadJob, Job, Stage, SucceededJob
 from tests.support.admin_jobs import DEAD, JOBS, SUCCEEDED, dead, queued, running, scheduled
 from tests.support.job_lists import finish, ids, listed
 
@@ -227,3 +228,51 @@ def test_prefixes_are_no_patterns(viewer, three):
         assert ids(viewer, url, q="tests.app.tasks.a_") == [job_id]
         assert ids(viewer, url, q="tests%") == []
         assert len(ids(viewer, url, q="tests.app")) == 2
+
+
+# Stages of workflows
+
+
+@pytest.fixture
+def members() -> dict[str, int]:
+    """Make a job of a stage in each table, and others."""
+    Stage.objects.create(pk=65538, name="pages")
+    app.record.enqueue("x")
+    dead()
+    finish(1)
+    return {
+        JOBS: Job.objects.create(task="t", stage_id=65538, status="blocked").pk,
+        DEAD: dead(stage_id=65538),
+        SUCCEEDED: finish(2, stage_id=65538),
+    }
+
+
+@each_list
+def test_lists_are_narrowed_to_the_members_of_a_stage(viewer, members, url):
+    response = viewer.get(f"{url}?stage=65538")
+    assert [job.pk for job in response.context["cl"].result_list] == [members[url]]
+    assert "pages of workflow 1" in response.content.decode()
+    assert ids(viewer, url, stage=65540) == []
+    assert viewer.get(f"{url}?stage=x").url == f"{url}?e=1"
+    assert ids(viewer, url, stage=65538, q="other.tasks") == []
+    assert ids(viewer, url, stage=65538, queue="other") == []
+
+
+@each_list
+def test_all_members_of_a_stage_are_acted_on(viewer, members, url):
+    cl = listed(viewer, f"{url}?stage=65538")
+    chosen = cl.model_admin.chosen(RequestFactory().get(f"{url}?stage=65538"))
+    assert [one for page in pages(SOURCES[url], chosen) for one in page.ids] == [members[url]]
+    assert sentence(chosen, SOURCES[url]) == "stage: pages of workflow 1"
+    assert query(chosen, SOURCES[url]) == {"stage": 65538}
+    assert sentence(Filter(stage=7), SOURCES[url]) == "stage: 7"
+
+
+def test_stage_narrows_along_with_the_others(viewer, members):
+    job = Job.objects.get(pk=members[JOBS])
+    Job.objects.filter(pk=job.pk).update(unique_key="k", unique_until="end")
+    assert ids(viewer, JOBS, stage=65538, q="key:k") == ids(viewer, JOBS, stage=65538, status="blocked") == [job.pk]
+    assert ids(viewer, JOBS, stage=65538, status="running") == ids(viewer, JOBS, stage=65540, q="key:k") == []
+    one = DeadJob.objects.get(pk=members[DEAD])
+    assert ids(viewer, DEAD, stage=65538, cause=one.cause, reason=one.reason) == [one.pk]
+    assert ids(viewer, DEAD, stage=65538, cause=one.cause + 1) == ids(viewer, DEAD, stage=65538, q="key:k") == []

@@ -8,15 +8,16 @@ from django.utils import timezone
 from django.utils.http import urlencode
 
 import tests.app.tasks as app
-from django_pgqueue import queues
+from django_pgqueue import batch, queues
 from django_pgqueue.jobs import kill
 from django_pgqueue.jobs.actions import MOVE, RETRY
 from django_pgqueue.jobs.bulk_actions import begin
 from django_pgqueue.jobs.search import Filter
-from django_pgqueue.models import BulkAction, DeadJob, Job, OnceKey, Schedule, Stat, SucceededJob, Worker
+from django_pgqueue.models import BulkAction, DeadJob, Job, OnceKey, Schedule, Stat, SucceededJob, Worker, Workflow
 from tests.browser.tab import DESKTOP, PHONE
 from tests.support.schedules import make
 from tests.support.worker_rows import worker
+from tests.support.workflows import die, finish
 
 ADMIN = "/admin/"
 APP = f"{ADMIN}pgqueue/"
@@ -34,6 +35,9 @@ def life(live_server) -> None:
     DeadJob.objects.update(errors=[{**error, "at": "2026-01-02T03:04:05+00:00"}], reason="exhausted")
     succeeded(queue="mail", task=app.record.name, args=["one"], result="recorded one")
     make("hourly")
+    handle = batch([app.record.bind("a")] * 3, then=app.record.bind("b"), died=app.record.bind("c")).enqueue()
+    finish(handle, "members", 1)
+    die(handle, "members")
     OnceKey.objects.create(key="paid:evt_1PgQ")
     begun = begin(RETRY, Filter(queues=("default",)), by="eve", rate=5, expected=20)
     BulkAction.objects.filter(pk=begun).update(
@@ -76,6 +80,8 @@ PAGES = {
     "bulk_action": lambda: page_of(BulkAction.objects.first()),
     "workers": lambda: f"{APP}worker/",
     "worker": lambda: page_of(Worker.objects.first()),
+    "workflows": lambda: f"{APP}workflow/",
+    "workflow": lambda: page_of(Workflow.objects.first()),
     "once keys": lambda: f"{APP}oncekey/",
     "new schedule": lambda: f"{APP}schedule/add/",
     "everything that matches": lambda: f"{APP}deadjob/retry/matching/?reason=exhausted",
@@ -84,7 +90,11 @@ PAGES = {
 
 
 LOOKS = [(DESKTOP, "light"), (PHONE, "dark")]
-MORE_LOOKS = {"overview": [(DESKTOP, "dark"), (PHONE, "light")], "job": [(DESKTOP, "dark"), (PHONE, "light")]}
+MORE_LOOKS = {
+    "overview": [(DESKTOP, "dark"), (PHONE, "light")],
+    "job": [(DESKTOP, "dark"), (PHONE, "light")],
+    "workflow": [(DESKTOP, "dark"), (PHONE, "light")],
+}
 """Colours and widths hardly depend on each other, so not every page is looked at in all four ways."""
 
 

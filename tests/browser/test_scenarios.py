@@ -8,6 +8,7 @@ from django_pgqueue.models import BulkAction, DeadJob, Job, Queue, Schedule, Suc
 from tests.app.models import Mark
 from tests.browser.admin_actions import APP, choose, press
 from tests.support.waiting import eventually
+from tests.support.workflows import stuck
 
 WORKER = ("--processes=1", "--concurrency=2")
 
@@ -133,3 +134,24 @@ def test_dead_job_is_found_and_retried_with_changed_arguments(tab_of, superuser,
     page = tab.open(f"{APP}deadjob/{dead_id}/change/")
     expect(page.get_by_role("link", name=str(succeeded.pk)).first).to_be_visible()
     tab.must_be_sound()
+
+
+def test_stuck_workflow_goes_on_after_its_dead_member_was_retried(tab_of, superuser, expect, start_worker):
+    handle = stuck()
+    start_worker(*WORKER)
+    tab = tab_of(superuser)
+    tab.page.add_init_script("localStorage.setItem('pgqueue.live', '2')")
+    page = tab.open(f"{APP}workflow/?status=open")
+    page.get_by_role("link", name="1 workflow is stuck").click()
+    tab.must_be_sound()
+    page.get_by_role("link", name=f"batch #{handle.id}").click()
+    expect(page.get_by_text("Waits for members: 0 of 3 left, 1 dead.")).to_be_visible()
+    Mark.objects.create(job_id=0, label="c")
+    press(page, "Retry dead: members")
+    tab.must_be_sound()
+    press(page, "Retry dead")
+    expect(page.get_by_text("Dead members of 1 stage run again.")).to_be_visible()
+    expect(page.get_by_text("It succeeded after")).to_be_visible()  # by itself: nothing is clicked
+    expect(page.get_by_role("button", name="Kill")).to_have_count(0)
+    tab.must_be_sound()
+    assert LogEntry.objects.filter(user=superuser, content_type__model="stage").count() == 1

@@ -19,6 +19,7 @@ from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import Queue, SucceededJob, Worker
 from tests.browser.admin_actions import APP, actions
 from tests.support.schedules import make
+from tests.support.workflows import stuck
 
 VIEWS = (
     "view_job",
@@ -29,8 +30,11 @@ VIEWS = (
     "view_worker",
     "view_bulkaction",
     "view_overview",
+    "view_workflow",
 )
-ACTIONS = re.compile("kill|retry|run|pause|resume|move|priority|purge|delete|retry|stop|save|limit", re.IGNORECASE)
+ACTIONS = re.compile(
+    "skip|seal|kill|retry|run|pause|resume|move|priority|purge|delete|retry|stop|save|limit", re.IGNORECASE
+)
 
 
 @pytest.fixture
@@ -49,6 +53,7 @@ def rows(live_server) -> dict[str, str]:
         "job": job.id,
         "deadjob": dead.id,
         "succeededjob": succeeded.pk,
+        "workflow": stuck(sealed=False).id,
         "queue": "mail",
         "schedule": make("hourly").pk,
         "worker": worker.pk,

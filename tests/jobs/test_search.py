@@ -111,6 +111,14 @@ def test_filter_by_cause_and_by_unique_key(put, sql):
     assert found(Source.LIVE, unique_key="k") == [live]
 
 
+@each_source
+def test_filter_by_stage(put, source):
+    put(source, stage_id="65536")
+    wanted = put(source, stage_id="65538")
+    put(source)
+    assert found(source, stage=65538) == [wanted]
+
+
 def test_filter_by_day_of_succeeded_jobs(put):
     at = ("2031-05-01 00:00+00", "2031-05-01 23:59:59.999999+00", "2031-04-30 23:59:59+00", "2031-05-02 00:00+00")
     first, last, *_ = [put(Source.SUCCEEDED, succeeded_at=f"'{one}'") for one in at]

@@ -11,6 +11,7 @@ looked AS MATERIALIZED (
             AND (%(tasks)s::text[] IS NULL OR job.task = ANY (%(tasks)s::text[]))
             AND (%(task_prefix)s::text IS NULL OR starts_with(job.task, %(task_prefix)s::text))
             AND (%(tags)s::text[] IS NULL OR job.tags @> %(tags)s::text[])
+            AND (%(stage)s::bigint IS NULL OR job.stage_id = %(stage)s::bigint)
             AND (
                 %(day)s::date IS NULL
                 OR job.succeeded_at >= %(day)s::date::timestamp AT TIME ZONE 'UTC'

@@ -1,0 +1,163 @@
+"""Actions on workflows and on their stages: what the methods of ``workflows.WorkflowHandle`` do."""
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import Any
+
+from django.db.models import Model
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext_lazy
+
+from django_pgqueue import workflows
+from django_pgqueue.admin.actions import AdminAction, Change
+from django_pgqueue.jobs.actions import Params
+from django_pgqueue.models import Stage, Workflow
+from django_pgqueue.states import StageStatus, WorkflowStatus
+
+GONE = _("not here any more")
+
+Perform = Callable[[Collection[int], str, str, Params], list[Change]]
+Explain = Callable[[Collection[int], str], Counter[Any]]
+
+
+def _performs(model: type[Model], act: Callable[[int, str, str], Any], entry: str, message: Any) -> Perform:
+    """Return what acts on one row after the other, by id: two users at once then wait for each other in one order."""
+
+    def perform(ids: Collection[int], by: str, alias: str, _params: Params) -> list[Change]:
+        there = model._default_manager.using(alias).filter(pk__in=ids).order_by("pk")  # noqa: SLF001 - Django's own idiom
+        return [Change(model, [pk for pk in there.values_list("pk", flat=True) if act(pk, by, alias)], entry, message)]
+
+    return perform
+
+
+def _explains(model: type[Model], words: Any) -> Explain:
+    def explain(ids: Collection[int], alias: str) -> Counter[Any]:
+        there = model._default_manager.using(alias).filter(pk__in=ids).count()  # noqa: SLF001 - Django's own idiom
+        return +Counter({words: there, GONE: len(ids) - there})
+
+    return explain
+
+
+def _kill(workflow_id: int, by: str, alias: str) -> bool:
+    return workflows.get(workflow_id, database=alias).kill(by=by)
+
+
+def _retry(workflow_id: int, by: str, alias: str) -> int:
+    return workflows.get(workflow_id, database=alias).retry(by=by)
+
+
+def _retry_stage(stage_id: int, by: str, alias: str) -> int:
+    return workflows.get(stage_id >> 16, database=alias).retry(stage=stage_id, by=by)
+
+
+def _skip(stage_id: int, by: str, alias: str) -> bool:
+    return workflows.get(stage_id >> 16, database=alias).skip(stage_id, by=by)
+
+
+def _seal(stage_id: int, _by: str, alias: str) -> bool:
+    return workflows.get(stage_id >> 16, database=alias).seal(stage_id)
+
+
+KILL_WORKFLOWS = AdminAction(
+    name="kill",
+    permission="kill_workflow",
+    label=_("Kill"),
+    selected=_("Kill selected %(verbose_name_plural)s"),
+    question=ngettext_lazy("Kill %(count)d workflow?", "Kill %(count)d workflows?", "count"),
+    consequence=_(
+        "No stage opens any more. Members that wait are removed, those that run are killed, and so are the workflows "
+        "that members have begun. This cannot be undone."
+    ),
+    perform=_performs(
+        Workflow,
+        _kill,
+        "Killed.",
+        ngettext_lazy("%(count)d workflow was killed.", "%(count)d workflows were killed.", "count"),
+    ),
+    explain=_explains(Workflow, _("ended already")),
+    is_destructive=True,
+)
+RETRY_WORKFLOWS = AdminAction(
+    name="retry",
+    permission="retry_workflow",
+    label=_("Retry dead members"),
+    selected=_("Retry dead members of selected %(verbose_name_plural)s"),
+    question=ngettext_lazy(
+        "Retry the dead members of %(count)d workflow?", "Retry the dead members of %(count)d workflows?", "count"
+    ),
+    consequence=_(
+        "They run again with all their attempts. An open workflow goes on by itself once they have succeeded."
+    ),
+    perform=_performs(
+        Workflow,
+        _retry,
+        "Dead members retried.",
+        ngettext_lazy(
+            "Dead members of %(count)d workflow run again.", "Dead members of %(count)d workflows run again.", "count"
+        ),
+    ),
+    explain=_explains(Workflow, _("no dead members that can be retried")),
+)
+RETRY_STAGE = AdminAction(
+    name="retry",
+    permission="retry_workflow",
+    label=_("Retry dead"),
+    question=ngettext_lazy(
+        "Retry the dead members of %(count)d stage?", "Retry the dead members of %(count)d stages?", "count"
+    ),
+    consequence=RETRY_WORKFLOWS.consequence,
+    perform=_performs(
+        Stage,
+        _retry_stage,
+        "Dead members retried.",
+        ngettext_lazy(
+            "Dead members of %(count)d stage run again.", "Dead members of %(count)d stages run again.", "count"
+        ),
+    ),
+    explain=_explains(Stage, _("no dead members that can be retried")),
+)
+SKIP_STAGE = AdminAction(
+    name="skip",
+    permission="skip_stage",
+    label=_("Skip"),
+    question=ngettext_lazy("Skip %(count)d stage?", "Skip %(count)d stages?", "count"),
+    consequence=_(
+        "The workflow goes on as if the stage had succeeded. Members that wait are removed, those that run are "
+        "killed, dead ones stay dead. This cannot be undone."
+    ),
+    perform=_performs(
+        Stage,
+        _skip,
+        "Skipped.",
+        ngettext_lazy("%(count)d stage was skipped.", "%(count)d stages were skipped.", "count"),
+    ),
+    explain=_explains(Stage, _("over already")),
+    is_destructive=True,
+)
+SEAL_STAGE = AdminAction(
+    name="seal",
+    permission="seal_stage",
+    label=_("Seal"),
+    question=ngettext_lazy("Seal %(count)d stage?", "Seal %(count)d stages?", "count"),
+    consequence=_(
+        "Code outside of the workflow can add no more members. The stage is over once its members are. This cannot be "
+        "undone."
+    ),
+    perform=_performs(
+        Stage, _seal, "Sealed.", ngettext_lazy("%(count)d stage was sealed.", "%(count)d stages were sealed.", "count")
+    ),
+    explain=_explains(Stage, _("sealed already, or over")),
+)
+STAGE_ACTIONS = (RETRY_STAGE, SKIP_STAGE, SEAL_STAGE)
+
+
+def can_be_done(action: AdminAction, stage: Any, *, is_open: bool) -> bool:
+    """Whether an action can do anything to a stage; ``is_open``: its workflow is."""
+    is_unended = is_open and stage.status in (StageStatus.BLOCKED, StageStatus.OPEN)
+    if action is RETRY_STAGE:
+        return bool(stage.dead)
+    return is_unended and (action is SKIP_STAGE or not stage.is_sealed)
+
+
+def is_open(workflow: Workflow) -> bool:
+    return workflow.status == WorkflowStatus.OPEN
