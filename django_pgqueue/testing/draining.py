@@ -9,9 +9,10 @@ from typing import Any, Literal, Protocol
 
 from django_pgqueue.conf import conf
 from django_pgqueue.flow.queue_limits import send_limits
+from django_pgqueue.models import Workflow
 from django_pgqueue.schedules.enqueuer import fire_due
 from django_pgqueue.schedules.sync import sync_schedules
-from django_pgqueue.states import Status
+from django_pgqueue.states import Status, WorkflowStatus
 from django_pgqueue.stored_values import aware
 from django_pgqueue.testing.assertions import to_run
 from django_pgqueue.testing.connection import Clock, must_be_migrated
@@ -52,7 +53,8 @@ def run_jobs(
             the report. ``Discard``, exceptions of ``discard_on``, ``Snooze``, and ``Retry`` while there are attempts
             left, are no errors.
         until: go on with jobs that are due by then: an aware datetime, or a timedelta from the database's now. The
-            clock of the connection is moved from one due moment to the next, without sleeping.
+            clock of the connection is moved from one due moment to the next, without sleeping. Deadlines of workflows
+            are due moments too.
         clock: moves Python's clock as well while jobs run: takes the moment, returns a context manager.
         schedules: whether schedules tick until then; with ``task`` only those of these tasks.
         database: the alias. None: ``PGQUEUE["DATABASE"]``.
@@ -131,4 +133,9 @@ def _next(work: Work, now: dt.datetime, tick: float | None) -> dt.datetime | Non
     seconds = [pause_seconds, *work.token_seconds(), math.inf if tick is None else tick]
     found = [now + dt.timedelta(seconds=each) for each in seconds if 0 < each < math.inf]
     found += [aware(job.run_at) for job in _waiting(work).filter(run_at__gt=now).order_by("run_at")[:1]]
+    found += [aware(flow.deadline_at) for flow in _open_workflows(work).filter(deadline_at__gt=now)[:1]]
     return min(found, default=None)
+
+
+def _open_workflows(work: Work) -> Any:
+    return Workflow.objects.using(work.alias).filter(status=WorkflowStatus.OPEN).order_by("deadline_at")

@@ -5,6 +5,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 from django.test import TestCase, TransactionTestCase
 
+from django_pgqueue import batch
 from django_pgqueue.testing import assert_enqueued, run_jobs
 from tests.app import helped
 from tests.support.marks import labels
@@ -39,6 +40,13 @@ class RunJobsTest(TestCase):
         helped.family_on_commit.enqueue()
         assert len(run_jobs()) == 7
         assert labels() == ["3", "2", "by on_commit", "by enqueue_on_commit", "1", "0"]
+
+    def test_time_is_moved_to_the_deadline_of_a_workflow(self):
+        late = batch([], then=helped.note.bind("late"), sealed=False, deadline=HOUR).enqueue()
+        run_jobs(until=HOUR / 2)
+        assert late.status() == "open"
+        run_jobs(until=HOUR)
+        assert late.status() == "failed"
 
     def test_limit_leaves_the_rest(self):
         helped.note.enqueue_many([(str(number),) for number in range(5)])
