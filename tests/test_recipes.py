@@ -67,7 +67,6 @@ class Rows:
         self.row = SimpleNamespace(pk=17, **fields)
         self.objects = mock.MagicMock()
         self.objects.get.return_value = self.row
-        self.objects.select_for_update.return_value.get.return_value = self.row
         self.objects.create.side_effect = self.create
         self.objects.filter.return_value.update.side_effect = self.row.__dict__.update
 
@@ -82,7 +81,6 @@ def test_each_recipe_is_run_below():
         "E-mail backend",
         "Webhook receiver",
         "Webhook sender",
-        "Fan out, then join",
         "One after the other",
         "Long import that resumes",
         "Large payloads",
@@ -179,13 +177,6 @@ def test_second_step_follows_the_first(run):
     orders = Rows(is_packed=False)
     run(RECIPES["One after the other"], Order=orders).pack.enqueue(17)
     assert [attempt.task.rpartition(".")[2] for attempt in run_jobs().succeeded] == ["pack", "ship"]
-
-
-def test_parts_are_joined_once(run):
-    module = run(RECIPES["Fan out, then join"], Batch=Rows(left=None))
-    module.start([1, 2, 3])
-    report = run_jobs()
-    assert [attempt.task.rpartition(".")[2] for attempt in report] == ["do_part"] * 3 + ["finish"]
 
 
 def test_import_goes_on_where_the_attempt_before_has_ended(run):
