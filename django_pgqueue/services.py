@@ -101,7 +101,7 @@ class Turn(NamedTuple):
         return self.seconds_left() <= self.early_seconds
 
     def seconds_left(self) -> float:
-        return max(self.due_at - time.monotonic(), 0.0)
+        return self.due_at - time.monotonic()
 
 
 class Services:

@@ -16,7 +16,13 @@ import tests.app.tasks as app
 from django_pgqueue import chain, enqueue_many, jobs, periodic, queues, workflows
 from django_pgqueue.cli.arguments import check_number
 from django_pgqueue.conf import conf
-from django_pgqueue.exceptions import ConfigurationError, InvalidOption, JobDoesNotExist, WorkflowDoesNotExist
+from django_pgqueue.exceptions import (
+    ConfigurationError,
+    InvalidOption,
+    InvalidWorkflow,
+    JobDoesNotExist,
+    WorkflowDoesNotExist,
+)
 from django_pgqueue.framework import task_backends
 from django_pgqueue.models import Job, Queue, Schedule, SucceededJob
 from django_pgqueue.outbox.models import OutboxCall
@@ -155,6 +161,14 @@ def test_workflow_of_a_task_is_on_the_database_of_its_job(shard):
     begun = app.begin_workflow.using(database=shard).enqueue()
     run_jobs(database=shard)
     assert workflows.get(begun.result()).state().status == "succeeded"
+
+
+def test_child_is_on_the_database_of_its_parent(shard):
+    chain(app.begin_child_elsewhere.using(database=shard).bind("default"), database=shard).enqueue()
+    with pytest.raises(
+        InvalidWorkflow, match="A child is on the database of its parent, 'other', and the workflow 'cha"
+    ):
+        run_jobs(database=shard)
 
 
 def test_id_with_the_number_of_no_database_is_told(shard):

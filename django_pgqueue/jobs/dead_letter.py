@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from django_pgqueue.db.connections import Database, JobIds, Parameters, Where, caller_of_jobs, fence
+from django_pgqueue.db.connections import Database, JobIds, Parameters, Where, as_one, caller_of_jobs, fence
 from django_pgqueue.db.notify import notify_due, notify_waiters
 from django_pgqueue.db.queries import statement
 from django_pgqueue.signals import JobEvent, announce, death_event, job_died, job_retried
@@ -87,7 +87,9 @@ def retry(ids: JobIds, *, by: By = "", database: Where = None) -> RetryResult:
         more, or that another transaction has locked.
     """
     (caller, ids), by = caller_of_jobs(ids, database), name_of(by)
-    rows = caller.rows(statement("retry_dead"), {"ids": ids, "by": by})
+    with as_one(caller):
+        caller.rows(statement("share_workflows"), {"ids": ids})
+        rows = caller.rows(statement("retry_dead"), {"ids": ids, "by": by})
     notify_due(caller, [(queue, key) for _, queue, key in rows])
     retried = [job_id for job_id, _, _ in rows]
     if retried:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from django.utils.translation import gettext as _
 
-from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.connections import CallerConnection, as_one
 from django_pgqueue.db.notify import notify_due
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs.enqueue import encode_arguments
@@ -80,7 +80,9 @@ def retry_with(
         "unique_until": task.options.unique_rule.until,
         "unique_hold_seconds": task.options.unique_rule.hold_seconds,
     }
-    rows = caller.rows(statement("retry_with"), parameters)
+    with as_one(caller):
+        caller.rows(statement("share_workflows"), {"ids": [job_id]})
+        rows = caller.rows(statement("retry_with"), parameters)
     if not rows:
         return _refused(caller.rows(statement("explain_not_retried"), same))
     [(new_id, queue, key)] = rows

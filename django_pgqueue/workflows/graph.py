@@ -285,8 +285,9 @@ class NewWorkflow:
             The handle; of the open workflow that has the same ``unique_key``, where there is one.
 
         Raises:
-            InvalidWorkflow: stages wait for each other or for unknown ones, there is no stage, it has begun already, or
-                the unique key of a member is held by another job. Nothing was inserted.
+            InvalidWorkflow: stages wait for each other or for unknown ones, there is no stage, it has begun already, a
+                job has the unique key of a member, or it is a child on another database than its parent. Nothing was
+                inserted.
             InvalidArguments: those of a call do not fit, or are not JSON.
             StageClosed: it is a child, and the stage of the running job has been skipped.
             WorkflowDoesNotExist: it is a child, and the running job is a member of no workflow.
@@ -323,6 +324,11 @@ class NewWorkflow:
 
     def _share_parent(self, caller: CallerConnection) -> int:
         parent = members.current_stage_id()
+        if conf.database_here != caller.alias:
+            raise InvalidWorkflow(
+                f"A child is on the database of its parent, {conf.database_here!r}, and the workflow {self.name!r} on "
+                f"{caller.alias!r}."
+            )
         members.share(caller, workflow_id_of(parent))
         stage = members.find_stage(caller, workflow_id_of(parent), parent)
         if stage.is_closed:

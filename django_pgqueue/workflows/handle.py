@@ -150,7 +150,8 @@ class WorkflowHandle:
     def skip(self, stage: str | int, *, by: By = "") -> bool:
         """Skip a stage: those behind it go on as if it had succeeded.
 
-        Members that are not open yet are removed, others are killed, dead ones stay dead.
+        Members that are not open yet are removed, others are killed, dead ones stay dead. Children that they have begun
+        are killed.
 
         Args:
             by: user who does it, or the username; kept in the history of jobs that are killed.

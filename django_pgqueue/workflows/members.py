@@ -150,6 +150,8 @@ def skip(workflow_id: int, stage: str | int, *, by: By, database: str) -> bool:
             return False
         announce(caller, Advanced.read(caller.rows(statement("skip_stage"), {"id": found.id})))
         clear(caller, workflow_id, by=by)
+        for (child_id,) in caller.rows(statement("open_children"), {"stage_id": found.id}):
+            end_workflow(child_id, by=by, database=database)
     return True
 
 

@@ -66,6 +66,11 @@ def begin_workflow() -> int:
     return chain(noop.bind(), noop.bind()).enqueue().id
 
 
+@task
+def begin_child_elsewhere(database: str) -> None:
+    chain(noop.using(database=database).bind(), child=True, database=database).enqueue()
+
+
 @task(atomic=True)
 def act_here_atomically() -> str:
     following = noop.enqueue()

@@ -6,12 +6,13 @@ import math
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import Unique, queues
+from django_pgqueue import Unique, chain, queues
 from django_pgqueue.jobs.ack import write
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.maintenance.pending_work import PendingWork, is_drained, oldest_runnable, pending_work
 from django_pgqueue.maintenance.promoter import promote
+from django_pgqueue.maintenance.stages import move_slices, sweep_stages
 from django_pgqueue.records import Fate, Outcome
 from tests.support.waiting import eventually
 
@@ -138,3 +139,18 @@ def queue_of_ages(queue, sql):
         ") AS job (queue, priority, seconds)"
     )
     return queue
+
+
+def test_workflow_whose_next_stage_is_still_to_be_opened_is_not_drained(queue):
+    def drained() -> bool:
+        return is_drained(queue, served=QueueSelector.of(["none"]), worker_ids=[])
+
+    chain(app.noop.bind(), [app.noop.bind()] * 1001).enqueue()
+    assert drained()
+    [job] = claim(queue, "default", limit=1, worker_id=1)
+    write(queue, [Outcome(job, Fate.SUCCEEDED)])
+    assert not drained()
+    sweep_stages(queue)
+    assert not drained()
+    move_slices(queue)
+    assert drained()

@@ -173,3 +173,16 @@ def test_worker_that_is_killed_between_outcome_and_look_leaves_nothing_open(queu
     end(queue)
     start_worker()
     eventually(lambda: handle.status() == "succeeded")
+
+
+def test_late_workflow_ends_with_its_children_or_not_yet(queue, other_queue, sql):
+    parent = group([noop.bind()], deadline=60).enqueue()
+    child = group([noop.bind()]).enqueue()
+    sql("UPDATE pgqueue_workflows SET deadline_at = statement_timestamp() WHERE id = %s", parent.id)
+    sql("UPDATE pgqueue_workflows SET parent_stage_id = %s WHERE id = %s", parent.state().stages[0].id, child.id)
+    with other_queue.transaction():
+        other_queue.rows(advance.statement("share_workflow"), {"workflow_id": child.id})
+        assert fail_late(queue) == 0
+    assert (parent.status(), child.status()) == ("open", "open")
+    assert fail_late(queue) == 2
+    assert (parent.status(), child.status()) == ("failed", "failed")

@@ -19,6 +19,7 @@ from django_pgqueue.workflows.advance import TRIES, Advanced, StageRequests, adv
 from tests.app.tasks import noop
 from tests.support.consumers import accepted, cycle
 from tests.support.slots import ended
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -311,3 +312,39 @@ def add_and_seal(handle) -> None:
         handle.seal("members")
     finally:
         connection.close()
+
+
+# Members that die, or are retried, between two statements
+
+
+def wait_for_lock(queue) -> None:
+    """Wait until a session waits for the lock of a table."""
+    waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'relation' AND NOT granted)"
+    eventually(lambda: queue.rows(waiting, {}) == [(True,)])
+
+
+def test_member_that_is_retried_while_its_stage_is_looked_at_keeps_it_open(queue, other_queue):
+    handle = chain([noop.bind(), noop.bind()], noop.bind()).enqueue()
+    first, second = claim(queue, "default", limit=2, worker_id=1)
+    died = Outcome(first, Fate.DIED, reason=DeathReason.EXHAUSTED, error={"kind": "failed", "error": "ValueError"})
+    ack.write(queue, [died, Outcome(second, Fate.SUCCEEDED)])
+    found: list[Advanced] = []
+    closer = threading.Thread(target=lambda: found.append(advance(other_queue, [first.stage_id])))
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("LOCK TABLE pgqueue_dead_jobs")  # the look comes to it with nothing alive seen so far
+        closer.start()
+        wait_for_lock(queue)
+        cursor.execute(
+            "WITH gone AS (DELETE FROM pgqueue_dead_jobs RETURNING *) INSERT INTO pgqueue_jobs (id, task, stage_id)"
+            " SELECT gone.id, gone.task, gone.stage_id FROM gone"
+        )
+    closer.join()
+    assert found == [Advanced()]
+    assert [stage.status for stage in handle.state().stages] == ["open", "blocked"]
+
+
+def test_death_that_was_not_written_rings_no_alarm(queue):
+    batch([noop.bind()], died=noop.bind()).enqueue()
+    [job] = claim(queue, "default", limit=1, worker_id=1)
+    assert advance(queue, [job.stage_id], [job.stage_id], worker_id=1) == Advanced()
+    assert Stage.objects.get(name="died").status == "blocked"

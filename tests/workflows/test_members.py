@@ -3,9 +3,11 @@
 import pytest
 from django.db import transaction
 
-from django_pgqueue import batch, chain, current_job, current_workflow, group, task, workflow, workflows
+from django_pgqueue import PREVIOUS, batch, chain, current_job, current_workflow, group, task, workflow, workflows
 from django_pgqueue.exceptions import InvalidWorkflow, NoCurrentJob, StageClosed, WorkflowDoesNotExist
 from django_pgqueue.jobs import kill, purge
+from django_pgqueue.jobs.retry_with import retry_with
+from django_pgqueue.keys import Keys
 from django_pgqueue.models import DeadJob, Job, Stage, StageAddition, Workflow
 from django_pgqueue.testing import as_job, run_jobs
 from tests.app.models import Mark
@@ -267,3 +269,77 @@ def test_stage_ids_are_made_of_workflow_number_and_collecting():
         (flow.handle.id, 1, True),
     ]
     assert str(stages[0]) == f"a of workflow {flow.handle.id}"
+
+
+# Retrying before a stage opens
+
+
+@task
+def give(value: str) -> str:
+    mark(f"give {value}")
+    return value
+
+
+@task
+def take(value: str | None) -> None:
+    mark(f"take {value}")
+
+
+def test_dead_member_of_a_blocked_stage_is_blocked_again_when_it_is_retried():
+    handle = chain(record.bind("a"), [record.bind("b"), record.bind("c")], record.bind("d")).enqueue()
+    blocked = Job.objects.filter(status="blocked").order_by("id").first()
+    kill([blocked.id])
+    assert handle.retry() == 1
+    assert Job.objects.get(pk=blocked.id).status == "blocked"
+    run_jobs()
+    assert labels() == ["a", "b", "c", "d"]
+
+
+def test_dead_member_of_a_blocked_stage_that_is_retried_with_other_arguments_waits_for_it():
+    chain(record.bind("a"), record.bind("b")).enqueue()
+    kill(list(Job.objects.filter(status="blocked").values_list("id", flat=True)))
+    dead = DeadJob.objects.get()
+    new = retry_with(dead.id, record, ("c",), {}, keys=Keys(), queue="default", priority=0, form="form", by="anna")
+    assert Job.objects.get(pk=new.id).status == "blocked"
+    run_jobs()
+    assert labels() == ["a", "c"]
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_member_that_died_before_its_stage_opened_gets_the_result_before_it_when_it_is_retried(is_open):
+    handle = chain(give.bind("a"), take.bind(PREVIOUS)).enqueue()
+    kill(list(Job.objects.filter(status="blocked").values_list("id", flat=True)))
+    if is_open:
+        run_jobs()
+        assert handle.state().is_stuck
+    assert handle.retry() == 1
+    run_jobs()
+    assert labels() == ["give a", "take a"]
+    assert handle.status() == "succeeded"
+
+
+# Children of stages that are skipped, and of late workflows
+
+
+def test_children_of_a_stage_that_is_skipped_are_killed():
+    handle = chain(begin_child.bind("cause"), record.bind("behind")).enqueue()
+    run_jobs(errors="collect")
+    assert handle.skip("begin_child", by="anna")
+    run_jobs()
+    assert list(Workflow.objects.order_by("id").values_list("status", "ended_by")) == [
+        ("succeeded", ""),
+        ("killed", "anna"),
+    ]
+    assert labels() == ["behind"]
+
+
+@task
+def give_and_add(value: str) -> str:
+    current_workflow().add(take.bind("other"), stage="take")
+    return value
+
+
+def test_members_that_are_added_keep_their_arguments_beside_one_that_takes_a_result():
+    chain(give_and_add.bind("a"), take.bind(PREVIOUS)).enqueue()
+    run_jobs()
+    assert labels() == ["take a", "take other"]

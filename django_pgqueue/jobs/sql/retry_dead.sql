@@ -2,7 +2,9 @@
 -- dead_letter.retry() for staff. Locked rows are left out. Found by primary key. They have not been started yet: so the
 -- day after which an unknown task is one counts again, see failure.unknown_task(). A job whose unique key another live
 -- job holds stays dead, and its id is missing from the answer; so does one that the checks pgqueue_jobs_lengths and
--- pgqueue_jobs_instants would refuse, as SQL may have inserted it before there were any.
+-- pgqueue_jobs_instants would refuse, as SQL may have inserted it before there were any. A member of a stage that is
+-- blocked is blocked again; so is one that never ran and waits for the result of the member before it, and its stage opens
+-- it like the others. The caller has locked the workflows by share_workflows.sql.
 WITH target AS MATERIALIZED (
     SELECT dead.*
     FROM pgqueue_dead_jobs AS dead
@@ -24,7 +26,13 @@ retried AS (
         target.id, statement_timestamp(), target.enqueued_at, target.schedule_id, target.parent_id, target.stage_id,
         target.lease_seconds, target.timeout_seconds, target.priority, target.max_attempts, target.concurrency_limit,
         target.unique_hold_seconds, target.keep, target.keep_seconds, target.concurrency_strict,
-        CASE WHEN target.concurrency_key IS NULL THEN 'queued' ELSE 'limited' END, target.queue, target.task,
+        CASE
+            WHEN stage.status = 'blocked' OR stage.status = 'open' AND stage.previous IS NOT NULL AND target.attempts = 0
+            THEN 'blocked'
+            WHEN target.concurrency_key IS NULL THEN 'queued'
+            ELSE 'limited'
+        END,
+        target.queue, target.task,
         target.backend, target.args, target.kwargs, target.unique_key,
         CASE target.unique_until WHEN 'started' THEN 'start' WHEN 'given_up' THEN 'end' ELSE target.unique_until END,
         target.concurrency_key, target.fair_key, target.tags, target.metadata, target.progress,
@@ -34,9 +42,21 @@ retried AS (
                 'reason', target.reason
             )
     FROM target
+    LEFT JOIN pgqueue_stages AS stage ON stage.id = target.stage_id
     ORDER BY target.unique_key COLLATE "C", target.id
     ON CONFLICT DO NOTHING
-    RETURNING id, queue, concurrency_key
+    RETURNING id, queue, concurrency_key, stage_id, status
+),
+moving AS (
+    UPDATE pgqueue_stages AS stage
+    SET moves_after = LEAST(stage.moves_after, member.id - 1)
+    FROM (
+        SELECT retried.stage_id, min(retried.id) AS id
+        FROM retried
+        WHERE retried.status = 'blocked'
+        GROUP BY retried.stage_id
+    ) AS member
+    WHERE stage.id = member.stage_id AND stage.status = 'open'
 ),
 gone AS (
     DELETE FROM pgqueue_dead_jobs AS dead

@@ -27,7 +27,13 @@ retried AS (
             ELSE target.unique_hold_seconds
         END,
         target.keep, target.keep_seconds, target.concurrency_strict,
-        CASE WHEN %(concurrency_key)s::text IS NULL THEN 'queued' ELSE 'limited' END, %(queue)s::text, %(task)s::text,
+        CASE
+            WHEN EXISTS (SELECT FROM pgqueue_stages AS stage WHERE stage.id = target.stage_id AND stage.status = 'blocked')
+            THEN 'blocked'
+            WHEN %(concurrency_key)s::text IS NULL THEN 'queued'
+            ELSE 'limited'
+        END,
+        %(queue)s::text, %(task)s::text,
         target.backend, %(args)s::jsonb, %(kwargs)s::jsonb, %(unique_key)s::text,
         CASE
             WHEN %(unique_key)s::text IS NULL THEN NULL

@@ -1,7 +1,8 @@
 -- Whether anything is left to drain: claimable, due or about to be admitted in the served queues (patterns of LIKE;
--- wanted NULL means all) that are not paused, or running in the given processes. Called by pending_work.is_drained().
--- Walks along pgqueue_jobs_claim from queue to queue and along pgqueue_jobs_limited from key to key; leans on the due
--- and the running index. Locks nothing, stops at the first row, and returns one boolean.
+-- wanted NULL means all) that are not paused, or running in the given processes; or a stage of a workflow that is over,
+-- or opens its members. Called by pending_work.is_drained(). Walks along pgqueue_jobs_claim from queue to queue and along
+-- pgqueue_jobs_limited from key to key; leans on the due and the running index, and on pgqueue_stages_open. Locks
+-- nothing, stops at the first row, and returns one boolean.
 WITH RECURSIVE backlog (queue) AS (
     (SELECT job.queue FROM pgqueue_jobs AS job WHERE job.status = 'queued' ORDER BY job.queue LIMIT 1)
     UNION ALL
@@ -88,4 +89,30 @@ SELECT
         SELECT
         FROM pgqueue_jobs AS job
         WHERE job.status = 'running' AND job.worker_id = ANY (%(worker_ids)s::bigint[])
+    )
+    OR EXISTS (SELECT FROM pgqueue_stages AS stage WHERE stage.moves_after IS NOT NULL AND stage.status = 'open')
+    OR EXISTS (
+        SELECT
+        FROM pgqueue_stages AS stage
+        WHERE stage.status = 'open'
+          AND stage.is_sealed
+          AND NOT EXISTS (SELECT FROM pgqueue_jobs AS job WHERE job.stage_id = stage.id)
+          AND NOT EXISTS (
+              SELECT
+              FROM pgqueue_workflows AS child
+              WHERE child.parent_stage_id = stage.id AND child.status = 'open'
+          )
+          AND (
+              EXISTS (
+                  SELECT
+                  FROM pgqueue_workflows AS workflow
+                  WHERE workflow.id = stage.id >> 16 AND workflow.on_death <> 'wait'
+              )
+              OR NOT EXISTS (SELECT FROM pgqueue_dead_jobs AS dead WHERE dead.stage_id = stage.id)
+              AND NOT EXISTS (
+                  SELECT
+                  FROM pgqueue_workflows AS child
+                  WHERE child.parent_stage_id = stage.id AND child.status IN ('failed', 'killed')
+              )
+          )
     );

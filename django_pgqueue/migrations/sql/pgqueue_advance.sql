@@ -31,7 +31,14 @@ BEGIN
         LIMIT 1;
         lives := FOUND AND witness.stage_id = this;
         alarms := '{}';
-        IF this = ANY (with_deaths) THEN
+        IF this = ANY (with_deaths) AND (
+            EXISTS (SELECT FROM pgqueue_dead_jobs AS dead WHERE dead.stage_id = this)  -- else its outcome was dropped
+            OR EXISTS (
+                SELECT
+                FROM pgqueue_workflows AS child
+                WHERE child.parent_stage_id = this AND child.status IN ('failed', 'killed')
+            )
+        ) THEN
             alarms := ARRAY(
                 SELECT next.id
                 FROM pgqueue_stage_edges AS edge

@@ -19,8 +19,9 @@ DECLARE
     found_queues text[];
     found_keys text[];
     others bigint[] := '{}';
+    before jsonb;
 BEGIN
-    SELECT one.status, one.moves_after
+    SELECT one.status, one.moves_after, one.previous
     INTO stage
     FROM pgqueue_stages AS one
     WHERE one.id = of_stage AND one.moves_after IS NOT NULL
@@ -41,6 +42,40 @@ BEGIN
         LIMIT 1000
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS job;
+    IF stage.status = 'open' AND stage.previous IS NOT NULL THEN
+        -- One of them takes the result of the member before, where null stands for it; others were added to its stage.
+        before := COALESCE((
+            SELECT collected.result
+            FROM pgqueue_stage_edges AS edge
+            JOIN pgqueue_stage_results AS collected ON collected.stage_id = edge.from_id
+            WHERE edge.to_id = of_stage
+            ORDER BY collected.stage_id, collected.job_id
+            LIMIT 1
+        ), 'null');
+        WITH filled AS (
+            UPDATE pgqueue_jobs AS job
+            SET args = COALESCE((
+                    SELECT jsonb_agg(
+                        CASE
+                            WHEN arg.value = 'null' AND stage.previous -> 'args' @> to_jsonb(arg.place - 1) THEN before
+                            ELSE arg.value
+                        END
+                        ORDER BY arg.place
+                    )
+                    FROM jsonb_array_elements(job.args) WITH ORDINALITY AS arg (value, place)
+                ), '[]'),
+                kwargs = job.kwargs || COALESCE((
+                    SELECT jsonb_object_agg(arg.name, before)
+                    FROM jsonb_array_elements_text(stage.previous -> 'kwargs') AS arg (name)
+                    WHERE job.kwargs -> arg.name = 'null'
+                ), '{}')
+            WHERE job.ctid = ANY (places)
+            RETURNING job.ctid AS place
+        )
+        SELECT COALESCE(array_agg(filled.place), '{}')
+        INTO places
+        FROM filled;
+    END IF;
     IF stage.status = 'open' THEN
         WITH opened AS (
             UPDATE pgqueue_jobs AS job

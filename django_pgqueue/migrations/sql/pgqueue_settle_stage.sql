@@ -18,6 +18,7 @@ DECLARE
     this bigint;
     action text;
     stage record;
+    lives boolean;
     deaths integer;
     behind bigint[];
     parent bigint;
@@ -27,7 +28,7 @@ BEGIN
         action := actions[1];
         stages := stages[2:];
         actions := actions[2:];
-        SELECT one.status, one.is_sealed, one.opens_when, one.previous, workflow.on_death
+        SELECT one.status, one.is_sealed, one.opens_when, workflow.on_death
         INTO stage
         FROM pgqueue_stages AS one
         JOIN pgqueue_workflows AS workflow ON workflow.id = one.id >> 16
@@ -59,48 +60,29 @@ BEGIN
             UPDATE pgqueue_stages AS one
             SET status = 'open', opened_at = statement_timestamp(), moves_after = 0
             WHERE one.id = this;
-            IF stage.previous IS NOT NULL THEN
-                -- of one member, behind a stage of one member that collects
-                UPDATE pgqueue_jobs AS job
-                SET args = COALESCE((
-                        SELECT jsonb_agg(CASE WHEN stage.previous -> 'args' @> to_jsonb(arg.place - 1) THEN before.result ELSE arg.value END ORDER BY arg.place)
-                        FROM jsonb_array_elements(job.args) WITH ORDINALITY AS arg (value, place)
-                    ), '[]'),
-                    kwargs = job.kwargs || COALESCE((
-                        SELECT jsonb_object_agg(arg.name, before.result)
-                        FROM jsonb_array_elements_text(stage.previous -> 'kwargs') AS arg (name)
-                    ), '{}')
-                FROM (
-                    SELECT COALESCE((
-                        SELECT collected.result
-                        FROM pgqueue_stage_edges AS edge
-                        JOIN pgqueue_stage_results AS collected ON collected.stage_id = edge.from_id
-                        WHERE edge.to_id = this
-                        ORDER BY collected.stage_id, collected.job_id
-                        LIMIT 1
-                    ), 'null') AS result
-                ) AS before
-                WHERE job.stage_id = this AND job.status = 'blocked';
-            END IF;
             RETURN QUERY SELECT * FROM pgqueue_move_members(this);
             stage.status := 'open';
             action := 'look';  -- it may be empty
         END IF;
 
         IF action = 'look' THEN
-            CONTINUE WHEN stage.status <> 'open' OR NOT stage.is_sealed
-                OR EXISTS (SELECT FROM pgqueue_jobs AS job WHERE job.stage_id = this)
+            CONTINUE WHEN stage.status <> 'open' OR NOT stage.is_sealed;
+            -- By one snapshot: members that die or are retried meanwhile would be missed by two.
+            SELECT
+                EXISTS (SELECT FROM pgqueue_jobs AS job WHERE job.stage_id = this)
                 OR EXISTS (
                     SELECT
                     FROM pgqueue_workflows AS child
                     WHERE child.parent_stage_id = this AND child.status = 'open'
-                );
-            deaths := (SELECT count(*) FROM pgqueue_dead_jobs AS dead WHERE dead.stage_id = this)
+                ),
+                (SELECT count(*) FROM pgqueue_dead_jobs AS dead WHERE dead.stage_id = this)
                 + (
                     SELECT count(*)
                     FROM pgqueue_workflows AS child
                     WHERE child.parent_stage_id = this AND child.status IN ('failed', 'killed')
-                );
+                )
+            INTO lives, deaths;
+            CONTINUE WHEN lives;
             CONTINUE WHEN deaths > 0 AND stage.on_death = 'wait';
             UPDATE pgqueue_stages AS one
             SET status = 'ended', ended_at = statement_timestamp(), moves_after = NULL, died = deaths
