@@ -101,7 +101,7 @@ class Turn(NamedTuple):
         return self.seconds_left() <= self.early_seconds
 
     def seconds_left(self) -> float:
-        return self.due_at - time.monotonic()
+        return max(self.due_at - time.monotonic(), 0.0)
 
 
 class Services:

@@ -97,7 +97,11 @@ def test_attempt_of_the_function_is_counted_from_one(wrong):
         run_job(arguments.bind(), attempt=wrong)
 
 
-@pytest.mark.parametrize("wrong", [helped.note, contract.add, "tests.app.helped.note", None], ids=str)
+@pytest.mark.parametrize(
+    "wrong",
+    [helped.note, contract.add, "tests.app.helped.note", None],
+    ids=["a function", "a task of Django", "a name", "None"],
+)
 def test_what_is_no_call_is_told_how_one_is_made(wrong):
     with pytest.raises(TypeError, match=r"made by bind\(\), as in run_job\(send\.bind\(1\)\), not "):
         run_job(wrong)
