@@ -5,7 +5,7 @@ import io
 import zipfile
 
 from django.db import connection, transaction
-from django.db.models import Sum
+from django.db.models import Q, Sum
 from PIL import Image
 from shop.models import Export, Order, Photo, Product
 from shop.tasks import THUMBNAIL_PIXELS
@@ -103,8 +103,13 @@ class Scene:
         return list(Export.objects.filter(asked_at__gte=self.began_at, email=BOOKKEEPER))
 
     def _jobs(self, table):
-        """Return the jobs since then, but for those of schedules, which may be due in the middle of a visit."""
-        return table.objects.filter(enqueued_at__gte=self.began_at, schedule_id=None)
+        """Return the jobs since then, but for those of schedules, which may be due in the middle of a visit.
+
+        Schedules begin workflows too: of members only those of the visit's exports belong to it.
+        """
+        ours = [stage.id for export in self._exports() for stage in workflows.get(export.workflow).state().stages]
+        of_visit = Q(stage_id=None) | Q(stage_id__in=ours)
+        return table.objects.filter(of_visit, enqueued_at__gte=self.began_at, schedule_id=None)
 
     def _thumbnails(self) -> int:
         photos = Photo.objects.filter(uploaded_at__gte=self.began_at).exclude(thumbnail="")

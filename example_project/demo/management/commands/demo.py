@@ -179,7 +179,7 @@ HINT = """
 Three jobs are dead, as they should be: a photo is torn, the pick-up point Hill is closed, and a product has no account.
 An export of the orders waits for the last:  {site}/exports/  To repair it:
   1. enter an account, such as 8420:   {site}/admin/shop/product/
-  2. retry the job among the dead:     {site}/admin/pgqueue/deadjob/
+  2. retry the dead members of it:     {site}/admin/pgqueue/workflow/
 The export then goes on by itself. For the second job, open Hill at {site}/demo/courier/ and retry it too.
 Customers go on ordering, schedules fire, one queue is paused and one is limited: see what the admin says of it.
   overview                            {site}/admin/pgqueue/overview/
