@@ -37,6 +37,8 @@ PAGES = {  # the list that belongs to a finding
     "unknown-tasks": "job",
 }
 
+STATES = {"workflows-stuck": "stuck", "workflows-overdue": "overdue"}  # of the list of workflows, by the finding
+
 SHOW = {
     "worker": gettext_lazy("Show workers"),
     "bulkaction": gettext_lazy("Show bulk actions"),
@@ -121,9 +123,17 @@ def _page_of(finding: Finding, links: Links) -> tuple[Any, str]:
         if len(queues) == 1:
             return _("Show queue"), links.to_row("queue", queues[0])
         return _("Show queues"), links.to_list("queue")
+    if workflows := finding.facts.get("workflows"):
+        return _page_of_workflows(workflows, STATES.get(finding.name, "open"), links)
     if model := PAGES.get(finding.name):
         return SHOW[model], links.to_list(model)
     return "", ""
+
+
+def _page_of_workflows(ids: Sequence[int], status: str, links: Links) -> tuple[Any, str]:
+    if len(ids) == 1:
+        return _("Show workflow"), links.to_row("workflow", ids[0])
+    return _("Show workflows"), links.to_list("workflow", status=status)
 
 
 def _tiles(

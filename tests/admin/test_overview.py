@@ -13,6 +13,7 @@ from tests.support.schedules import make
 from tests.support.staff import SUCCEEDED, user_with
 from tests.support.waiting import eventually
 from tests.support.worker_rows import forget_counters, worker
+from tests.support.workflows import stuck
 
 pytestmark = pytest.mark.django_db
 
@@ -48,6 +49,16 @@ def says(viewer, sql, words: str) -> bool:
     """Whether the page says so, once the last session of an earlier test has told what it did."""
     forget_counters(sql)
     return words in viewer.get(PAGE).content.decode()
+
+
+def test_finding_about_workflows_leads_to_them():
+    staff = user_with("view_overview", "view_workflow")
+    first = stuck()
+    assert (
+        f'<a href="/admin/pgqueue/workflow/{first.id}/change/">Show workflow<span' in staff.get(PAGE).content.decode()
+    )
+    stuck()
+    assert '<a href="/admin/pgqueue/workflow/?status=stuck">Show workflows<span' in staff.get(PAGE).content.decode()
 
 
 def test_page_tells_the_verdict_numbers_and_links(viewer, sql):
@@ -118,5 +129,5 @@ def test_page_needs_its_permission_and_nothing_else():
 def test_page_costs_the_same_whatever_is_queued(viewer, django_assert_max_num_queries):
     worker()
     app.noop.enqueue_many([()] * 50)
-    with django_assert_max_num_queries(90):
+    with django_assert_max_num_queries(92):
         viewer.get(PAGE)
