@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from django.db import OperationalError, connections, transaction
+from psycopg import sql
 from psycopg.errors import QueryCanceled, SerializationFailure
 
 from django_pgqueue.conf import NUMBER_SHIFT, conf
@@ -62,9 +63,8 @@ def numbering(table: str, number: int, shift: int = NUMBER_SHIFT) -> str:
     """
     first = (number << shift) + 1
     last = first - 2 + (1 << (shift - 1))
-    return (
-        f"ALTER TABLE {table} ALTER COLUMN id SET MINVALUE {first} SET MAXVALUE {last} SET START WITH {first} RESTART"
-    )
+    text = "ALTER TABLE {} ALTER COLUMN id SET MINVALUE {} SET MAXVALUE {} SET START WITH {} RESTART"
+    return sql.SQL(text).format(sql.Identifier(table), first, last, first).as_string(None)
 
 
 # Reading
