@@ -1,9 +1,10 @@
-"""Checks of single values: names, choices, whole numbers, durations, the user of an action."""
+"""Checks of single values: names, choices, whole numbers, durations, the user of an action, a snapshot."""
 
 import datetime as dt
+from collections.abc import Iterable
 from typing import Any, Protocol
 
-from django_pgqueue.exceptions import InvalidOption
+from django_pgqueue.exceptions import InvalidOption, InvalidWorkflow
 
 LONGEST_TIMEOUT_SECONDS = 365 * 24 * 3600
 
@@ -76,3 +77,17 @@ def name_of(by: Any) -> str:
     if not isinstance(name, str) or not is_text(name):
         raise InvalidOption(f"by is a text without NUL or a user, not {by!r}.")
     return name
+
+
+def check_snapshot(locks: Iterable[tuple[Any, ...]]) -> None:
+    """Raise InvalidWorkflow unless the transaction sees what was committed while it waited for these locks.
+
+    Args:
+        locks: rows of a statement that locks workflows; the last column is the isolation level of the transaction.
+    """
+    levels = {level for *_, level in locks}
+    if levels - {"read committed", "read uncommitted"}:
+        raise InvalidWorkflow(
+            f"The stages of a workflow cannot be changed at {', '.join(levels).upper()}: the transaction does not see "
+            "which of them have opened or ended meanwhile. Do it in one at READ COMMITTED."
+        )

@@ -9,7 +9,7 @@ from django_pgqueue.db.notify import notify_due, notify_waiters
 from django_pgqueue.db.queries import statement
 from django_pgqueue.signals import JobEvent, announce, death_event, job_died, job_retried
 from django_pgqueue.states import DeathReason, EntryKind
-from django_pgqueue.validation import By, name_of
+from django_pgqueue.validation import By, check_snapshot, name_of
 
 
 class DeadLetter(NamedTuple):
@@ -88,7 +88,7 @@ def retry(ids: JobIds, *, by: By = "", database: Where = None) -> RetryResult:
     """
     (caller, ids), by = caller_of_jobs(ids, database), name_of(by)
     with as_one(caller):
-        caller.rows(statement("share_workflows"), {"ids": ids})
+        check_snapshot(caller.rows(statement("share_workflows"), {"ids": ids}))
         rows = caller.rows(statement("retry_dead"), {"ids": ids, "by": by})
     notify_due(caller, [(queue, key) for _, queue, key in rows])
     retried = [job_id for job_id, _, _ in rows]

@@ -20,6 +20,7 @@ from django_pgqueue.keys import Keys
 from django_pgqueue.options import Options
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.signals import announce, job_enqueued
+from django_pgqueue.validation import check_snapshot
 
 logger = logging.getLogger("django_pgqueue")
 
@@ -81,7 +82,7 @@ def retry_with(
         "unique_hold_seconds": task.options.unique_rule.hold_seconds,
     }
     with as_one(caller):
-        caller.rows(statement("share_workflows"), {"ids": [job_id]})
+        check_snapshot(caller.rows(statement("share_workflows"), {"ids": [job_id]}))
         rows = caller.rows(statement("retry_with"), parameters)
     if not rows:
         return _refused(caller.rows(statement("explain_not_retried"), same))

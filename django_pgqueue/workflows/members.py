@@ -15,7 +15,7 @@ from django_pgqueue.jobs.unique import InsertResult
 from django_pgqueue.middleware import run_if_immediate
 from django_pgqueue.states import StageStatus, WorkflowStatus
 from django_pgqueue.tasks import Call
-from django_pgqueue.validation import By, name_of
+from django_pgqueue.validation import By, check_snapshot, name_of
 from django_pgqueue.workflows.advance import Advanced, advance, move_members, moving_stages, notify_opened
 from django_pgqueue.workflows.records import STAGES_OF_ONE, workflow_id_of
 
@@ -81,7 +81,7 @@ def find_stage(caller: CallerConnection, workflow_id: int, stage: str | int) -> 
 
 def share(caller: CallerConnection, workflow_id: int) -> None:
     """Keep stages of a workflow from closing until the caller's transaction ends."""
-    caller.rows(statement("share_workflow"), {"workflow_id": workflow_id})
+    check_snapshot(caller.rows(statement("share_workflow"), {"workflow_id": workflow_id}))
 
 
 def add(workflow_id: int, stage: str | int, calls: Any, *, database: str) -> JobHandles[Any]:
@@ -144,7 +144,7 @@ def skip(workflow_id: int, stage: str | int, *, by: By, database: str) -> bool:
     """Skip a stage in the caller's transaction; return whether it was not over before."""
     caller, by = CallerConnection(database), name_of(by)
     with undoable(database):
-        caller.rows(statement("lock_workflow"), {"workflow_id": workflow_id})
+        check_snapshot(caller.rows(statement("lock_workflow"), {"workflow_id": workflow_id}))
         found = find_stage(caller, workflow_id, stage)
         if found.is_closed:
             return False

@@ -1,7 +1,7 @@
 """Workflows that have begun are added to, sealed, skipped, killed and retried."""
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from django_pgqueue import PREVIOUS, batch, chain, current_job, current_workflow, group, task, workflow, workflows
 from django_pgqueue.exceptions import InvalidWorkflow, NoCurrentJob, StageClosed, WorkflowDoesNotExist
@@ -90,6 +90,25 @@ def test_stages_that_are_over_take_no_members(end):
     with pytest.raises(StageClosed, match=r"takes no more members: it is (ended|skipped)"):
         handle.add(record.bind("b"), stage="members")
     assert not StageAddition.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("change", ["add", "seal", "skip", "retry"])
+def test_transaction_that_does_not_see_what_stages_become_is_refused(change):
+    """At REPEATABLE READ it may have begun before a stage opened or closed, and would strand its member."""
+    handle = batch([die_unless.bind("dead")], sealed=False).enqueue()
+    run_jobs(errors="collect")
+    changes = {
+        "add": lambda: handle.add(record.bind("late"), stage="members"),
+        "seal": lambda: handle.seal("members"),
+        "skip": lambda: handle.skip("members"),
+        "retry": handle.retry,
+    }
+    with pytest.raises(InvalidWorkflow, match="at REPEATABLE READ"), transaction.atomic():
+        connection.cursor().execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        changes[change]()
+    assert not Job.objects.exists()
+    assert handle.state().is_stuck
 
 
 def test_what_cannot_be_added_changes_nothing():
