@@ -80,7 +80,7 @@ def name_of(by: Any) -> str:
 
 
 def check_snapshot(locks: Iterable[tuple[Any, ...]]) -> None:
-    """Raise InvalidWorkflow unless the transaction sees what was committed while it waited for these locks.
+    """Raise InvalidWorkflow unless the transaction sees commits of the time in which it waited for these locks.
 
     Args:
         locks: rows of a statement that locks workflows; the last column is the isolation level of the transaction.
