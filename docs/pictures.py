@@ -129,7 +129,8 @@ def states() -> Picture:
     drawn.text(190, 464, "hold of its key")
     drawn.text(180, 498, "reserved: only the unique key still counts", anchor="middle")
     drawn.text(580, 464, "kill, expire: from scheduled, queued,", anchor="middle")
-    drawn.text(580, 482, "waiting directly to the dead jobs", anchor="middle")
+    drawn.text(580, 482, "limited, blocked directly to the dead jobs", anchor="middle")
+    drawn.texts(510, 222, ["blocked: its stage of a workflow", "is not open; when it opens,", "as if it were enqueued"])
     return drawn
 
 

@@ -106,7 +106,7 @@ def test_worker_is_unready_while_it_does_not_do_its_work_and_alive_to_the_end(pr
     probed = probed("--queue", "a", "--concurrency", "1", "--health-max-age", "600", "--shutdown-timeout", "600")
     probed.wait_until_ready()
     eventually(lambda: sql("SELECT status FROM pgqueue_jobs") == [("running",)])
-    overdue = {"run_at": timezone.now() - dt.timedelta(minutes=20)}
+    overdue = dict.fromkeys(("run_at", "enqueued_at"), timezone.now() - dt.timedelta(minutes=20))
     Job.objects.create(task="x", queue="b", **overdue)
     Job.objects.create(task="x", queue="a", priority=5, run_at=timezone.now())
     overdue = Job.objects.create(task="x", queue="a", **overdue)

@@ -204,7 +204,7 @@ def test_listener_behind_a_pooler_names_the_setting_once_and_leaves_no_server_li
     monkeypatch.setattr(listener_module, "unlisten", lambda *_: None)
     pool(default_pool_size=1)
     settings.PGQUEUE = {"DATABASE": ALIAS}
-    listener = Listener("default", Liveness(changed=lambda: None), lambda _: None)
+    listener = Listener(ALIAS, Liveness(changed=lambda: None), lambda _: None)
     with contextlib.closing(listener), caplog.at_level(logging.WARNING):
         assert [listener.pass_once(), listener.pass_once()] == [300, 300]
     assert listener.works is False
@@ -219,7 +219,7 @@ def test_listener_listens_directly_where_the_setting_says_so(pool, settings):
     pool()
     settings.PGQUEUE = {"DATABASE": ALIAS, "LISTEN_DATABASE": "default"}
     heard = []
-    listener = Listener("default", Liveness(changed=lambda: None), heard.append)
+    listener = Listener(ALIAS, Liveness(changed=lambda: None), heard.append)
     with contextlib.closing(listener), beside(listener.pass_once):
         eventually(lambda: heard == [None])
         app.noop.using(database="default").enqueue()
@@ -231,7 +231,7 @@ def test_listener_works_behind_a_pooler_in_session_mode(pool, settings):
     pool(mode="session")
     settings.PGQUEUE = {"DATABASE": ALIAS}
     heard = []
-    with contextlib.closing(Listener("default", Liveness(changed=lambda: None), heard.append)) as listener:
+    with contextlib.closing(Listener(ALIAS, Liveness(changed=lambda: None), heard.append)) as listener:
         listener.stop()  # the wait that follows ends at once
         listener.pass_once()
         assert listener.works

@@ -193,7 +193,7 @@ def test_doctor_finds_the_full_notification_queue_until_no_session_hoards_any_mo
 def test_listener_listens_again_when_the_notification_queue_is_no_longer_full(hoarder, monkeypatch):
     monkeypatch.setattr(listener_module, "PING_SECONDS", 0.1)
     session = Liveness(changed=lambda: None)
-    listener = Listener("default", session, lambda payloads: None)
+    listener = Listener(ALIAS, session, lambda payloads: None)
     assert listener.pass_once() > 0
     assert (listener.works, listener.is_settled.is_set(), session.pid) == (False, True, 0)
     hoarder.close()
