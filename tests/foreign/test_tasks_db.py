@@ -7,7 +7,6 @@ REQUIREMENTS = "tasks_db"
 DIFFERENT = {
     "tasks_db_suite.Backend.test_enqueue_task": "it wants a UUID; ids of jobs are numbers",
     "tasks_db_suite.Backend.test_enqueue_task_async": "likewise",
-    "tasks_db_suite.Backend.test_get_result": "it counts statements: behind the INSERT there is a NOTIFY",
     "tasks_db_suite.Worker.test_complex_return_value": "a TypeError as there, with the text of Django's normalize_json",
 }
 

@@ -37,10 +37,11 @@ def test_four_processes_run_five_thousand_jobs_once_each(start_worker):
 
 
 def test_every_death_is_told_once(start_worker):
-    lost, expired = app.kill_the_process.using(max_attempts=1).enqueue().id, app.noop.using(expires=3600).enqueue().id
-    Job.objects.filter(pk=expired).update(expires_at=timezone.now() - dt.timedelta(seconds=1))
+    lost = app.kill_the_process.using(max_attempts=1).enqueue().id  # alone: a process that is killed tells of no other
     first = start_worker("--drain", afresh=True, TELL_OF_DEATHS="yes")
     assert first.wait() == 0, first.text()
+    expired = app.noop.using(expires=3600).enqueue().id
+    Job.objects.filter(pk=expired).update(expires_at=timezone.now() - dt.timedelta(seconds=1))
     discarded, exited = app.discard.enqueue().id, app.call_exit.enqueue().id
     failed = app.fail.using(max_attempts=1).enqueue().id
     second = start_worker("--drain", afresh=True, TELL_OF_DEATHS="yes")
