@@ -82,6 +82,7 @@ weights: $(INSTALLED) ## Measure how long each module of tests takes; the groups
 
 foreign: export FOREIGN := 1
 foreign: N = 5
+foreign: export TESTS_GIVEN := tests/foreign
 foreign: TESTS = tests/foreign
 foreign: $(INSTALLED) ## Run packages from PyPI with this one; needs Python 3.12, a package index, and Chromium
 	$(call timed,Packages of others,$(PYTEST) $(TESTS))

@@ -111,11 +111,12 @@ with transaction.atomic():
     run_jobs(until=dt.timedelta(hours=1), errors="collect", schedules=False)
 """
 
-# Django-Q2 runs calls that fail without end: those of the tests before are still there.
-AFRESH = "from django_q.models import OrmQ\nOrmQ.objects.all().delete()\n"
+MIGRATE = "from django.core.management import call_command; call_command('migrate', verbosity=0)"
+AFRESH = {"django-q2": "\nfrom django_q.models import OrmQ; OrmQ.objects.all().delete()"}
+"""Django-Q2 runs calls that fail without end: those of the tests before would run in every later one."""
 
 MOVED = {
-    "django-q2": (AFRESH + "from shop import charging\nfor order_id in ORDERS: charging.checkout(order_id)\n", {}),
+    "django-q2": ("from shop import charging\nfor order_id in ORDERS: charging.checkout(order_id)\n", {}),
     "procrastinate": (
         "from shop import old_tasks\nfor order_id in ORDERS: old_tasks.checkout(order_id)\n",
         {"queue": "payments", "status": "scheduled", "concurrency_key": "provider", "unique_key": "charge:3"},
@@ -153,7 +154,7 @@ class Project:
         self.after = files["tasks.py"]
         for file, text in files.items():
             (self.shop / file).write_text(text)
-        self.run("from django.core.management import call_command; call_command('migrate', verbosity=0)")
+        self.run(MIGRATE + AFRESH.get(name, ""))
 
     def run(self, code: str, *, payments: str = "payments") -> str:
         path = [str(self.shop.parent), *self._foreign.path]
