@@ -554,6 +554,30 @@ def test_sweep_reads_an_entry_or_two_for_each_open_stage(queue, analyze, sql):
         assert rows_read(scan) <= 1000
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("workflow_problems", {}), ("workflow_alarms", {"limit": 101})], ids=["doctor", "admin"]
+)
+def test_what_is_stuck_is_found_by_an_entry_or_two_for_each_open_stage(queue, analyze, sql, name, parameters):
+    """However many jobs there are, and if all open stages are stuck and none was sealed."""
+    fill(queue, 10_000, "queued", "running")
+    sql("INSERT INTO pgqueue_workflows (name) SELECT 'w' FROM generate_series(1, 2000)")
+    sql(
+        "INSERT INTO pgqueue_stages (id, name, status, is_sealed, opened_at) "
+        "SELECT workflow.id << 16, 's', 'open', false, now() - interval '1 day' FROM pgqueue_workflows AS workflow"
+    )
+    sql(
+        "INSERT INTO pgqueue_dead_jobs (id, run_at, enqueued_at, reason, queue, task, stage_id) "
+        "SELECT flow.id, now(), now(), 'killed', 'default', 'x', flow.id << 16 FROM pgqueue_workflows AS flow"
+    )
+    analyze()
+    with queue.transaction():
+        queue.rows(statement(name), parameters)  # makes the plans of the function
+        [(plan,)] = queue.rows(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement(name)}", parameters)
+    nodes = nodes_of(plan)
+    assert pages(nodes) < 40_000
+    assert not [node for node in scans_of_jobs(nodes) if node["Node Type"] == "Seq Scan"], json.dumps(nodes, indent=1)
+
+
 def test_dead_members_of_open_workflows_are_passed_over_by_the_primary_key(queue, sql):
     sql("INSERT INTO pgqueue_workflows (name) SELECT 'w' FROM generate_series(1, 2000)")
     [(first,)] = sql("SELECT min(id) FROM pgqueue_workflows")

@@ -67,11 +67,8 @@ STUCK, OVERDUE = "stuck", "overdue"
 
 BY_DEADLINE = IndexOrder(("deadline_at", "id"), ("deadline_at", "id"))
 
-HAS_DEATHS = RawSQL(
-    "EXISTS (SELECT FROM pgqueue_dead_jobs AS dead WHERE dead.stage_id >= pgqueue_workflows.id << 16 "
-    "AND dead.stage_id < pgqueue_workflows.id + 1 << 16 OFFSET 0) "
-    "OR EXISTS (SELECT FROM pgqueue_workflows AS child WHERE child.parent_stage_id >= pgqueue_workflows.id << 16 "
-    "AND child.parent_stage_id < pgqueue_workflows.id + 1 << 16 AND child.status IN ('failed', 'killed') OFFSET 0)",
+IS_STUCK = RawSQL(
+    "EXISTS (SELECT FROM pgqueue_stuck_stages(pgqueue_workflows.id << 16, pgqueue_workflows.id + 1 << 16, NULL))",
     (),
     BooleanField(),
 )
@@ -268,7 +265,7 @@ def _of_status(status: str) -> Q:
     if status == OVERDUE:
         return Q(status=WorkflowStatus.OPEN, deadline_at__lte=Now())
     if status == STUCK:
-        return Q(status=WorkflowStatus.OPEN, on_death=OnDeath.WAIT) & Q(HAS_DEATHS)
+        return Q(status=WorkflowStatus.OPEN, on_death=OnDeath.WAIT) & Q(IS_STUCK)
     return Q(status=status) if status else Q()
 
 

@@ -18,7 +18,13 @@ from django_pgqueue.models import SucceededJob
 
 APP = "pgqueue"
 
-FUNCTIONS = {"pgqueue_enqueue": "0001_initial", "pgqueue_turns": "0001_initial"}  # the migration that last made each
+FUNCTIONS = dict.fromkeys(  # with the migration that last made each
+    (
+        *("pgqueue_enqueue", "pgqueue_turns", "pgqueue_move_members", "pgqueue_settle_stage", "pgqueue_advance"),
+        *("pgqueue_end_workflow", "pgqueue_stuck_stages"),
+    ),
+    "0001_initial",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

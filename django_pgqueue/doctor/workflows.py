@@ -18,8 +18,8 @@ def problems(view: View) -> Iterator[Finding]:
             name="workflows-stuck",
             level=Level.WARNING,
             what=ngettext(
-                "%(number)s workflow waits for dead members: %(names)s.",
-                "%(number)s workflows wait for dead members: %(names)s.",
+                "%(number)s workflow waits for dead members, or for workflows of members that failed: %(names)s.",
+                "%(number)s workflows wait for dead members, or for workflows of members that failed: %(names)s.",
                 len(stuck),
             )
             % _values(stuck),

@@ -47,6 +47,7 @@ class StageLine:
     members: int
     opened_at: dt.datetime | None
     ended_at: dt.datetime | None
+    is_of_stuck: bool  # a stage of its workflow waits for people
     edges: tuple[tuple[int, str], ...] = ()  # stages behind it, with the outcome for each; "": it is not over
     live: int = 0
     dead: int = 0
@@ -119,9 +120,8 @@ class WorkflowLine:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether it will not end before people do something about its dead members, or skip their stage."""
-        open_dead = any(stage.dead for stage in self.stages if stage.status == StageStatus.OPEN)
-        return self.is_open and self.row.on_death == OnDeath.WAIT and bool(open_dead or self.failed)
+        """Whether a stage, shown or not, waits for people to retry or purge its dead members, or to skip it."""
+        return any(stage.is_of_stuck for stage in self.stages)
 
     def is_overdue(self, now: dt.datetime) -> bool:
         return self.is_open and self.row.deadline_at is not None and self.row.deadline_at <= now

@@ -1030,4 +1030,5 @@ class Migration(QueueMigration):
         RunFile("pgqueue_settle_stage", reverse_sql="DROP FUNCTION pgqueue_settle_stage"),
         RunFile("pgqueue_advance", reverse_sql="DROP FUNCTION pgqueue_advance"),
         RunFile("pgqueue_end_workflow", reverse_sql="DROP FUNCTION pgqueue_end_workflow"),
+        RunFile("pgqueue_stuck_stages", reverse_sql="DROP FUNCTION pgqueue_stuck_stages"),
     ]

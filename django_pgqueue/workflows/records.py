@@ -41,6 +41,7 @@ class StageState:
         dead: how many of them are dead.
         opened_at: when it opened. None: it has not.
         ended_at: when it ended, or was skipped. None: neither.
+        is_stuck: whether it waits for dead members, or for children that failed or were killed, and for nothing else.
         after: names of the stages that it waits for.
     """
 
@@ -54,6 +55,7 @@ class StageState:
     dead: int
     opened_at: dt.datetime | None
     ended_at: dt.datetime | None
+    is_stuck: bool
     after: tuple[str, ...]
 
     @classmethod
@@ -120,8 +122,7 @@ class WorkflowState:
     @property
     def is_stuck(self) -> bool:
         """Whether a stage waits for dead members: until they are retried or purged, or the stage is skipped."""
-        waits = self.status is WorkflowStatus.OPEN and self.on_death is OnDeath.WAIT
-        return waits and any(one.status is StageStatus.OPEN and one.dead and not one.live for one in self.stages)
+        return any(stage.is_stuck for stage in self.stages)
 
     def stage(self, name: str) -> StageState:
         """Return the stage of this name; raise KeyError where there is none."""

@@ -7,6 +7,8 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import batch, group, queues, workflow
+from django_pgqueue.admin.workflows import IS_STUCK
+from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.insights import workflow_info
 from django_pgqueue.insights.formatting import text_of
@@ -88,13 +90,79 @@ def test_number_of_queries_is_that_of_one(django_assert_num_queries):
         assert lines_of([], "default", most_stages=1) == []
 
 
-def test_stuck_is_what_waits_for_people():
-    assert line(stuck()).is_stuck
-    assert not line(stuck(on_death="go_on")).is_stuck
-    assert not line(plain("a")).is_stuck
-    killed = stuck()
-    killed.kill()
-    assert not line(killed).is_stuck
+def of_dead(on_death: str = "wait"):
+    handle = plain("a", "b", on_death=on_death)
+    die(handle, "a")
+    return handle
+
+
+def with_live():
+    handle = batch([app.noop.bind()] * 2).enqueue()
+    die(handle, "members")
+    return handle
+
+
+def with_child(*statuses: str):
+    """Begin a workflow whose member has succeeded, and has begun others: now of these statuses."""
+    handle = plain("a", "b")
+    finish(handle, "a", 1)
+    ended_at = timezone.now()
+    for status in statuses:
+        ended = None if status == "open" else ended_at
+        parent = stage_of(handle, "a").pk
+        Workflow.objects.create(name="child", parent_stage_id=parent, status=status, ended_at=ended)
+    return handle
+
+
+def far_behind():
+    """Begin a workflow of which the last stage is stuck, of more than a list shows."""
+    with workflow("w") as flow:
+        for number in range(12):
+            flow.add(app.noop.bind(), name=f"s{number}")
+    die(flow.handle, "s11")
+    return flow.handle
+
+
+def skipped():
+    handle = of_dead()
+    handle.skip("a")
+    return handle
+
+
+def killed():
+    handle = of_dead()
+    handle.kill()
+    return handle
+
+
+@pytest.mark.parametrize(
+    ("begin", "expected"),
+    [
+        (of_dead, True),
+        (far_behind, True),
+        (lambda: with_child("failed"), True),
+        (lambda: with_child("killed", "succeeded"), True),
+        (lambda: plain("a"), False),
+        (lambda: of_dead("stop"), False),
+        (lambda: of_dead("go_on"), False),
+        (with_live, False),
+        (lambda: with_child("failed", "open"), False),
+        (lambda: with_child("succeeded"), False),
+        (skipped, False),
+        (killed, False),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_stuck_is_what_waits_for_people_and_means_the_same_everywhere(begin, expected):
+    handle = begin()
+    problems = CallerConnection().rows(statement("workflow_problems"), {})
+    assert {
+        "state": handle.state().is_stuck,
+        "line": line(handle, most_stages=8).is_stuck,
+        "alarm": alarms("default").stuck == 1,
+        "doctor": ("stuck", handle.id) in [(kind, found) for kind, found, _ in problems],
+        "list": Workflow.objects.filter(IS_STUCK, pk=handle.id).exists(),
+    } == dict.fromkeys(("state", "line", "alarm", "doctor", "list"), expected)
 
 
 def test_dead_members_of_stages_that_are_not_shown_count():

@@ -22,27 +22,17 @@ def test_id_of_a_stage_tells_workflow_number_and_collecting(workflow_id, number,
     assert bool(stage_id & 1) is collects
 
 
-def stage(status="open", members=3, live=0, dead=0) -> StageState:
-    return StageState.of((1 << 16, "s", status, "succeeded", True, members, live, dead, None, None, []), {})
+def stage(status="open", members=3, live=0, dead=0, is_stuck=False) -> StageState:
+    return StageState.of((1 << 16, "s", status, "succeeded", True, members, live, dead, None, None, is_stuck, []), {})
 
 
 def state(*stages, status="open", on_death="wait") -> WorkflowState:
     return WorkflowState.of((1, "w", status, on_death, None, NOW, None, None, "", None, "{}"), stages)
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (state(stage(dead=1)), True),
-        (state(stage(live=1, dead=1)), False),
-        (state(stage(dead=1), on_death="stop"), False),
-        (state(stage("ended", dead=1)), False),
-        (state(stage(dead=1), status="killed"), False),
-        (state(stage(live=1), stage(dead=3)), True),
-    ],
-)
-def test_workflow_is_stuck_where_a_stage_waits_for_dead_members_alone(given, expected):
-    assert given.is_stuck is expected
+def test_workflow_is_stuck_where_a_stage_is():
+    assert state(stage(), stage(is_stuck=True)).is_stuck
+    assert not state(stage(dead=1)).is_stuck
 
 
 def test_members_are_done_that_are_neither_alive_nor_dead():

@@ -1,37 +1,14 @@
--- How many open workflows wait for dead members or for workflows that have failed, among those that began first, and
--- how many have passed their deadline; each up to a limit. Called by insights.workflow_info. Locks nothing; reads up to
--- 5,000 entries of pgqueue_workflows_status, and an entry of pgqueue_dead_jobs_stage for each.
+-- How many open workflows are stuck, among the first ones, and how many have passed their deadline; each up to a limit.
+-- Called by insights.workflow_info. Locks nothing; looks at the first 5,000 open stages, and reads up to the limit from
+-- pgqueue_workflows_deadline.
 SELECT
     (
         SELECT count(*)
         FROM (
-            SELECT
-            FROM (
-                SELECT workflow.id, workflow.on_death
-                FROM pgqueue_workflows AS workflow
-                WHERE workflow.status = 'open'
-                ORDER BY workflow.status DESC, workflow.id
-                LIMIT 5000
-            ) AS first
-            WHERE first.on_death = 'wait'
-              AND (
-                  EXISTS (
-                      SELECT
-                      FROM pgqueue_dead_jobs AS dead
-                      WHERE dead.stage_id >= first.id << 16 AND dead.stage_id < first.id + 1 << 16
-                      OFFSET 0
-                  )
-                  OR EXISTS (
-                      SELECT
-                      FROM pgqueue_workflows AS child
-                      WHERE child.parent_stage_id >= first.id << 16
-                        AND child.parent_stage_id < first.id + 1 << 16
-                        AND child.status IN ('failed', 'killed')
-                      OFFSET 0
-                  )
-              )
+            SELECT DISTINCT stuck.id >> 16
+            FROM pgqueue_stuck_stages(0, 9223372036854775807, 5000) AS stuck (id)
             LIMIT %(limit)s::bigint
-        ) AS stuck
+        ) AS workflow
     ),
     (
         SELECT count(*)

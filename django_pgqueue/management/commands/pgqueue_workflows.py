@@ -1,3 +1,4 @@
+import shlex
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -90,7 +91,7 @@ class Command(BaseCommand):
         self.stdout.write("")
         self.stdout.write(columns(STAGE_HEAD, map(stage_cells, state.stages)))
         if state.is_stuck:
-            self.stdout.write(f"\nIt waits for dead members. Fix the cause, then: pgqueue_workflows retry {state.id}")
+            self.stdout.write(plain(f"\n{remedy(state)}"))
 
     def _kill(self, options: dict[str, Any]) -> None:
         self._each(options, lambda handle: handle.kill(by=options["by"] or user()), "killed", "was not open")
@@ -158,6 +159,17 @@ def progress(stage: StageState) -> str:
     return f"{stage.name} {grouped(stage.done)}/{grouped(stage.members)}{dead}"
 
 
+def remedy(state: WorkflowState) -> str:
+    """Return the way out of a workflow that is stuck."""
+    [first, *_] = [stage for stage in state.stages if stage.is_stuck]
+    if first.dead:
+        return f"It waits for dead members. Fix the cause, then: pgqueue_workflows retry {state.id}"
+    return (
+        f"The stage {first.name} waits for a workflow of a member that has failed, or was killed. Go on without it: "
+        f"pgqueue_workflows skip {state.id} {shlex.quote(first.name)}"
+    )
+
+
 def stage_cells(stage: StageState) -> tuple[str, ...]:
     done = f"{grouped(stage.done)}/{grouped(stage.members)}"
     after = f"{stage.opens_when}: {', '.join(stage.after)}" if stage.after else "-"
@@ -168,7 +180,9 @@ def stage_cells(stage: StageState) -> tuple[str, ...]:
 def as_json(state: WorkflowState) -> dict[str, Any]:
     """Return a workflow as the command prints it, without its context."""
     fields = ("id", "name", "status", "on_death", "unique_key", "begun_at", "ended_at", "deadline_at", "ended_by")
-    of_stage = ("id", "name", "status", "opens_when", "is_sealed", "collects", "members", "live", "dead", "done")
+    of_stage = (
+        *("id", "name", "status", "opens_when", "is_sealed", "collects", "members", "live", "dead", "done", "is_stuck"),
+    )
     return {
         **{name: getattr(state, name) for name in fields},
         "is_stuck": state.is_stuck,

@@ -7,6 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_pgqueue import batch, chain, group
+from django_pgqueue.models import Job, Workflow
 from django_pgqueue.testing import run_jobs
 from tests.app.models import Mark
 from tests.app.tasks import die_unless, record
@@ -62,6 +63,18 @@ def test_show_has_the_stages(stuck):
     told = json.loads(run("show", stuck.id, "--json"))
     assert (told["is_stuck"], told["stages"][0]["dead"], told["stages"][1]["after"]) == (True, 1, ["die_unless"])
     assert "There is no workflow 7" in refused("show", 7)
+
+
+def test_show_names_the_way_out_where_a_child_has_failed():
+    handle = chain(record.bind("a"), record.bind("b")).enqueue()
+    [stage, _] = handle.state().stages
+    Job.objects.filter(stage_id=stage.id).delete()
+    child = group([record.bind("c")]).enqueue()
+    Workflow.objects.filter(pk=child.id).update(parent_stage_id=stage.id)
+    child.kill()
+    assert f"Go on without it: pgqueue_workflows skip {handle.id} record\n" in run("show", handle.id)
+    [told, _] = json.loads(run("show", handle.id, "--json"))["stages"]
+    assert (told["is_stuck"], told["dead"]) == (True, 0)
 
 
 def test_retry_lets_it_go_on(stuck):
