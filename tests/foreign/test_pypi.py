@@ -1,4 +1,4 @@
-"""What twine says of the files that would be uploaded, whose description PyPI renders as twine does."""
+"""The files that would be uploaded pass the check of twine, which renders their description as PyPI does."""
 
 import pytest
 
