@@ -95,7 +95,7 @@ def test_what_is_not_announced_is_noticed(expression, told, problem):
 def test_dashboard_shows_each_metric_but_those_about_others():
     shown = {name for panel in panels() for target in panel["targets"] for name, _ in SELECTION.findall(target["expr"])}
     left_out = {name for name in LABELS if name not in shown and not name.endswith(("_bucket", "_sum", "_count"))}
-    assert left_out == {"pgqueue_jobs_capped", "pgqueue_build_info"}
+    assert left_out == {"pgqueue_jobs_capped", "pgqueue_workflows_capped", "pgqueue_build_info"}
 
 
 def test_dashboard_can_be_imported_beside_others():

@@ -555,7 +555,9 @@ def test_sweep_reads_an_entry_or_two_for_each_open_stage(queue, analyze, sql):
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"), [("workflow_problems", {}), ("workflow_alarms", {"limit": 101})], ids=["doctor", "admin"]
+    ("name", "parameters"),
+    [("workflow_problems", {}), ("workflow_alarms", {"limit": 101}), ("workflow_counts", {"limit": 1000, "names": 9})],
+    ids=["doctor", "admin", "metrics"],
 )
 def test_what_is_stuck_is_found_by_an_entry_or_two_for_each_open_stage(queue, analyze, sql, name, parameters):
     """However many jobs there are, and if all open stages are stuck and none was sealed."""

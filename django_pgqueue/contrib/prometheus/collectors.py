@@ -7,6 +7,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import django
 from django.db import Error
@@ -28,27 +29,41 @@ from django_pgqueue.contrib.prometheus.families import (
     LAST_PASS,
     LIMITED,
     MAX_BACKLOG,
+    OF_QUEUES,
     OF_TABLES,
     OF_WORKERS,
+    OF_WORKFLOWS,
     OLDEST,
+    OLDEST_WORKFLOW,
     PAUSED,
     PROCESSES,
     QUIET,
     RETRIED,
     RUN,
     SLOTS,
+    STAGES_OPEN,
+    STAGES_STUCK,
+    STAGES_UNSEALED,
     STALE,
     SUCCEEDED,
     UP,
     WAIT,
     WAITING_P99,
     WORKERS,
+    WORKFLOW_P50,
+    WORKFLOW_P95,
+    WORKFLOWS_CAPPED,
+    WORKFLOWS_ENDED,
+    WORKFLOWS_OPEN,
+    WORKFLOWS_OVERDUE,
+    WORKFLOWS_STUCK,
     family,
     observed,
 )
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.db.queries import TookTooLong, bounded
 from django_pgqueue.insights.overview import QueueLine, lines
+from django_pgqueue.insights.workflow_info import WorkflowCounts, counts_by_name
 from django_pgqueue.jobs import stats
 from django_pgqueue.jobs.stats import BOUNDS, SIZES
 from django_pgqueue.version import VERSION
@@ -57,14 +72,22 @@ from django_pgqueue.worker.metrics import CommandMetrics, CounterSums
 logger = logging.getLogger("django_pgqueue")
 
 STATUSES = ("queued", "scheduled", "limited", "running", "dead")
+ENDS = ("succeeded", "failed", "killed")
 FRESH_SECONDS = 1.0
 
 
-def read_queues(alias: str | None = None) -> list[QueueLine]:
-    """Read all queues; no statement takes longer than ``READ_TIMEOUT_SECONDS`` or counts a big table to its end."""
+class TableFigures(NamedTuple):
+    """The values of one reading of the tables."""
+
+    queues: list[QueueLine]
+    workflows: list[WorkflowCounts]
+
+
+def read_tables(alias: str | None = None) -> TableFigures:
+    """Read all values; no statement takes longer than ``READ_TIMEOUT_SECONDS`` or counts a big table to its end."""
     alias = alias or conf.database
     with bounded(alias):
-        return lines(alias)
+        return TableFigures(lines(alias), counts_by_name(alias))
 
 
 class SharedReading:
@@ -75,15 +98,15 @@ class SharedReading:
     """
 
     def __init__(
-        self, read: Callable[[], list[QueueLine]], begin: Callable[[Callable[[], None]], None] = operator.call
+        self, read: Callable[[], TableFigures], begin: Callable[[Callable[[], None]], None] = operator.call
     ) -> None:
         self._read = read
         self._begin = begin
         self._lock = threading.Lock()  # held during a reading, which releases it, in whichever thread
-        self._answer: list[QueueLine] | BaseException = []
+        self._answer: TableFigures | BaseException = TableFigures([], [])
         self._read_at = -math.inf  # monotonic
 
-    def queues(self, *, wait_seconds: float | None = None) -> list[QueueLine]:
+    def latest(self, *, wait_seconds: float | None = None) -> TableFigures:
         """Return the result of the latest reading, or raise its error; if it is not fresh, begin another.
 
         One in another thread that takes longer than ``wait_seconds`` (None: without end) goes on all the same, but
@@ -128,7 +151,7 @@ class QueueCollector(Collector):
     def __init__(
         self, alias: str | None = None, *, shared: SharedReading | None = None, wait_seconds: float | None = None
     ) -> None:
-        self._shared = shared or SharedReading(lambda: read_queues(alias))
+        self._shared = shared or SharedReading(lambda: read_tables(alias))
         self._wait_seconds = wait_seconds
         self._is_away = False
 
@@ -137,21 +160,22 @@ class QueueCollector(Collector):
         return list(map(family, OF_TABLES))
 
     def collect(self) -> Iterator[Metric]:
-        queues = None
+        figures = None
         try:
-            queues = self._shared.queues(wait_seconds=self._wait_seconds)
+            figures = self._shared.latest(wait_seconds=self._wait_seconds)
         except (Error, TookTooLong, TimeoutError) as error:
             if not self._is_away:
                 logger.warning("Metrics do without the tables: %s", one_line(error) or type(error).__name__)
-        self._is_away = queues is None
-        yield family(UP, [((), float(queues is not None))])
-        if queues is not None:
-            yield from of_queues(queues)
+        self._is_away = figures is None
+        yield family(UP, [((), float(figures is not None))])
+        if figures is not None:
+            yield from of_queues(figures.queues)
+            yield from of_workflows(figures.workflows)
 
 
 def of_queues(queues: Sequence[QueueLine]) -> Iterator[Metric]:
     """Yield the metrics of queues."""
-    made = {name: family(name) for name in OF_TABLES if name is not UP}
+    made = {name: family(name) for name in OF_QUEUES}
     for line in queues:
         for status in STATUSES:
             number = getattr(line, status)
@@ -164,6 +188,27 @@ def of_queues(queues: Sequence[QueueLine]) -> Iterator[Metric]:
         if line.max_backlog is not None:
             made[MAX_BACKLOG].add_metric((line.name,), line.max_backlog)
         made[WORKERS].add_metric((line.name,), line.workers)
+    yield from made.values()
+
+
+def of_workflows(counts: Sequence[WorkflowCounts]) -> Iterator[Metric]:
+    """Yield the metrics of workflows and of their stages."""
+    made = {name: family(name) for name in OF_WORKFLOWS}
+    for one in counts:
+        of_name = (one.name,)
+        made[WORKFLOWS_OPEN].add_metric(of_name, one.open)
+        made[WORKFLOWS_STUCK].add_metric(of_name, one.stuck)
+        made[WORKFLOWS_OVERDUE].add_metric(of_name, one.overdue)
+        made[STAGES_OPEN].add_metric(of_name, one.open_stages)
+        made[STAGES_STUCK].add_metric(of_name, one.stuck_stages)
+        made[STAGES_UNSEALED].add_metric(of_name, one.unsealed_stages)
+        made[OLDEST_WORKFLOW].add_metric(of_name, one.oldest_seconds)
+        for status in ENDS:
+            made[WORKFLOWS_ENDED].add_metric((one.name, status), getattr(one, status))
+        for name, seconds in ((WORKFLOW_P50, one.p50_seconds), (WORKFLOW_P95, one.p95_seconds)):
+            if seconds is not None:
+                made[name].add_metric(of_name, seconds)
+    made[WORKFLOWS_CAPPED].add_metric((), float(any(one.is_capped for one in counts)))
     yield from made.values()
 
 

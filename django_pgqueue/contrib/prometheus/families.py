@@ -22,6 +22,7 @@ class MetricName:
 
 QUEUE: Final = ("queue",)
 TASK: Final = ("queue", "task")
+WORKFLOW: Final = ("workflow",)
 
 # Metrics of the tables
 
@@ -57,7 +58,60 @@ MAX_BACKLOG: Final = MetricName(
 )
 WORKERS: Final = MetricName("pgqueue_workers", "gauge", QUEUE, "Living worker processes that serve the queue.")
 
-OF_TABLES: Final = (UP, JOBS, CAPPED, OLDEST, WAITING_P99, PAUSED, LIMITED, MAX_BACKLOG, WORKERS)
+WORKFLOWS_OPEN: Final = MetricName("pgqueue_workflows_open", "gauge", WORKFLOW, "Open workflows, by their name.")
+WORKFLOWS_STUCK: Final = MetricName(
+    "pgqueue_workflows_stuck", "gauge", WORKFLOW, "Open workflows that will not end before people do something."
+)
+WORKFLOWS_OVERDUE: Final = MetricName(
+    "pgqueue_workflows_overdue", "gauge", WORKFLOW, "Open workflows whose deadline has passed."
+)
+STAGES_OPEN: Final = MetricName("pgqueue_stages_open", "gauge", WORKFLOW, "Open stages of workflows.")
+STAGES_STUCK: Final = MetricName(
+    "pgqueue_stages_stuck",
+    "gauge",
+    WORKFLOW,
+    "Open stages that wait for dead members, or for failed workflows of members, and for nothing else.",
+)
+STAGES_UNSEALED: Final = MetricName(
+    "pgqueue_stages_unsealed",
+    "gauge",
+    WORKFLOW,
+    "Open stages without members that were not sealed within an hour.",
+)
+OLDEST_WORKFLOW: Final = MetricName(
+    "pgqueue_oldest_workflow_seconds",
+    "gauge",
+    WORKFLOW,
+    "Since when the open workflow was begun that was begun first; 0 where none is open.",
+)
+WORKFLOWS_ENDED: Final = MetricName(
+    "pgqueue_workflows_ended", "gauge", (*WORKFLOW, "status"), "Workflows that have ended within the last hour."
+)
+WORKFLOW_P50: Final = MetricName(
+    "pgqueue_workflow_p50_seconds",
+    "gauge",
+    WORKFLOW,
+    "How long half of the workflows took at most, from begin to end, that have ended within the last hour.",
+)
+WORKFLOW_P95: Final = MetricName(
+    "pgqueue_workflow_p95_seconds",
+    "gauge",
+    WORKFLOW,
+    "How long 95 of 100 workflows took at most, from begin to end, of those that have ended within the last hour.",
+)
+WORKFLOWS_CAPPED: Final = MetricName(
+    "pgqueue_workflows_capped",
+    "gauge",
+    (),
+    "Whether counting has stopped at its limit, so that there may be more workflows or stages: 1 or 0.",
+)
+
+OF_QUEUES: Final = (JOBS, CAPPED, OLDEST, WAITING_P99, PAUSED, LIMITED, MAX_BACKLOG, WORKERS)
+OF_WORKFLOWS: Final = (
+    *(WORKFLOWS_OPEN, WORKFLOWS_STUCK, WORKFLOWS_OVERDUE, STAGES_OPEN, STAGES_STUCK, STAGES_UNSEALED),
+    *(OLDEST_WORKFLOW, WORKFLOWS_ENDED, WORKFLOW_P50, WORKFLOW_P95, WORKFLOWS_CAPPED),
+)
+OF_TABLES: Final = (UP, *OF_QUEUES, *OF_WORKFLOWS)
 
 # Metrics of one process
 

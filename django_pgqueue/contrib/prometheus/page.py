@@ -14,11 +14,16 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
 from django_pgqueue.conf import conf
-from django_pgqueue.contrib.prometheus.collectors import QueueCollector, SharedReading, WorkerCollector, read_queues
+from django_pgqueue.contrib.prometheus.collectors import (
+    QueueCollector,
+    SharedReading,
+    TableFigures,
+    WorkerCollector,
+    read_tables,
+)
 from django_pgqueue.contrib.prometheus.families import ENQUEUED
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.errors import is_too_slow, is_transient
-from django_pgqueue.insights.overview import QueueLine
 from django_pgqueue.worker.http import Headers, Page, Response
 from django_pgqueue.worker.metrics import CommandMetrics, on_enqueued
 
@@ -109,7 +114,7 @@ def _apart(alias: str) -> SharedReading:
     """
     database = QueueConnection(alias, "metrics", patience_seconds=2 * conf.read_timeout_seconds)
 
-    def read() -> list[QueueLine]:
+    def read() -> TableFigures:
         database.lend()
         try:
             return _read(database)
@@ -124,10 +129,10 @@ def _apart(alias: str) -> SharedReading:
     return SharedReading(read, begin)
 
 
-def _read(database: QueueConnection) -> list[QueueLine]:
+def _read(database: QueueConnection) -> TableFigures:
     database.autocommit()  # opens it where need be
     try:
-        return read_queues(database.alias)
+        return read_tables(database.alias)
     except Error:
         database.close()
         raise

@@ -1,24 +1,27 @@
 """Collectors: what they tell has the names, types and labels of the list, and all scrapes share a reading."""
 
+import datetime as dt
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import OperationalError
+from django.utils import timezone
 from prometheus_client import CollectorRegistry, generate_latest
 
 import tests.app.tasks as app
+from django_pgqueue import batch
 from django_pgqueue.contrib.prometheus import QueueCollector, collectors
-from django_pgqueue.contrib.prometheus.collectors import SharedReading, WorkerCollector, read_queues
+from django_pgqueue.contrib.prometheus.collectors import SharedReading, TableFigures, WorkerCollector, read_tables
 from django_pgqueue.contrib.prometheus.families import OF_TABLES, OF_WORKERS
 from django_pgqueue.db.queries import TookTooLong
-from django_pgqueue.insights import overview
-from django_pgqueue.insights.overview import QueueLine
+from django_pgqueue.insights import overview, workflow_info
 from django_pgqueue.jobs.stats import BOUNDS, RUN_BUCKETS, RUN_SECONDS, SUCCEEDED
-from django_pgqueue.models import Queue
+from django_pgqueue.models import Queue, Stage, Workflow
 from django_pgqueue.worker.metrics import CommandCounters
 from tests.support.scraping import figures, must_lint, sheet_of
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.workflows import plain, stuck
 
 
 @pytest.mark.django_db
@@ -57,6 +60,50 @@ def test_number_that_is_a_lower_bound_says_so(monkeypatch):
     assert sheet.of("pgqueue_jobs_capped", queue="default", status="running") == 0
 
 
+@pytest.mark.django_db
+def test_workflows_are_counted_by_name():
+    stuck(name="import")
+    plain("a", name="import", deadline=3600)
+    Workflow.objects.filter(pk=plain("a", name="report").id).update(deadline_at=timezone.now())
+    plain("a", name="letters").kill()
+    batch([], sealed=False, name="letters").enqueue()
+    Stage.objects.filter(is_sealed=False).update(opened_at=timezone.now() - dt.timedelta(hours=2))
+    ended = Workflow.objects.filter(name="letters", status="killed")
+    ended.update(begun_at=timezone.now() - dt.timedelta(minutes=5), ended_at=timezone.now())
+    old = {"begun_at": timezone.now() - dt.timedelta(days=1), "ended_at": timezone.now() - dt.timedelta(hours=2)}
+    Workflow.objects.create(name="old", status="failed", **old)
+    sheet = sheet_of(QueueCollector())
+
+    def told(name: str, **labels: str) -> dict[str, float]:
+        return {flow: sheet.of(name, workflow=flow, **labels) for flow in ("import", "report", "letters")}
+
+    assert told("pgqueue_workflows_open") == {"import": 2, "report": 1, "letters": 1}
+    assert told("pgqueue_workflows_stuck") == told("pgqueue_stages_stuck") == {"import": 1, "report": 0, "letters": 0}
+    assert told("pgqueue_workflows_overdue") == {"import": 0, "report": 1, "letters": 0}
+    assert told("pgqueue_stages_open") == {"import": 2, "report": 1, "letters": 1}
+    assert told("pgqueue_stages_unsealed") == {"import": 0, "report": 0, "letters": 1}
+    assert told("pgqueue_workflows_ended", status="killed") == {"import": 0, "report": 0, "letters": 1}
+    assert told("pgqueue_workflow_p50_seconds") == {"import": None, "report": None, "letters": pytest.approx(300)}
+    assert all(seconds > 0 for seconds in told("pgqueue_oldest_workflow_seconds").values())
+    assert sheet.of("pgqueue_workflows_capped") == 0
+    assert sheet.of("pgqueue_workflows_ended", workflow="old", status="failed") is None
+
+
+@pytest.mark.django_db
+def test_names_of_workflows_and_what_is_counted_are_bounded(monkeypatch):
+    monkeypatch.setattr(workflow_info, "MOST_NAMES", 2)
+    for name in ("a", "a", "a", "b", "b", "c", "d"):
+        plain("x", name=name)
+    sheet = sheet_of(QueueCollector())
+    told = {flow: sheet.of("pgqueue_workflows_open", workflow=flow) for flow in ("a", "b", "c", "")}
+    assert told == {"a": 3, "b": 2, "c": None, "": 2}
+    assert sheet.of("pgqueue_workflows_capped") == 0
+    monkeypatch.setattr(workflow_info, "MOST_OPEN", 4)
+    sheet = sheet_of(QueueCollector())
+    assert sheet.total("pgqueue_workflows_open") == sheet.total("pgqueue_stages_open") == 4
+    assert sheet.of("pgqueue_workflows_capped") == 1
+
+
 def test_registering_reads_no_table():
     """Nor would a database be needed: a test without one fails if it is asked."""
     CollectorRegistry(auto_describe=True).register(QueueCollector())
@@ -67,12 +114,12 @@ def test_look_is_stopped_in_time(settings, monkeypatch, sql):
     settings.PGQUEUE = {"READ_TIMEOUT_SECONDS": 0.05}
     monkeypatch.setattr(overview, "living_workers", lambda _: sql("SELECT pg_sleep(60)"))
     with pytest.raises(TookTooLong):
-        read_queues()
+        read_tables()
 
 
 # One look for all
 
-NOTHING: list[QueueLine] = []
+NOTHING = TableFigures([], [])
 
 
 @pytest.fixture
@@ -84,25 +131,25 @@ def long_seconds(monkeypatch):
 def test_callers_within_a_second_get_the_same_look(monkeypatch, long_seconds):
     looks: list[int] = []
     shared = SharedReading(lambda: looks.append(1) or NOTHING)
-    shared.queues()
-    shared.queues()
+    shared.latest()
+    shared.latest()
     assert len(looks) == 1
     monkeypatch.setattr(collectors, "FRESH_SECONDS", 0.0)
-    shared.queues()
+    shared.latest()
     assert len(looks) == 2
 
 
 def test_those_who_ask_during_a_look_wait_for_it(long_seconds):
     looks, asked, go_on = [], threading.Barrier(9, timeout=PATIENCE_SECONDS), threading.Event()
 
-    def slow() -> list[QueueLine]:
+    def slow() -> TableFigures:
         looks.append(1)
         go_on.wait(PATIENCE_SECONDS)
         return NOTHING
 
-    def ask() -> list[QueueLine]:
+    def ask() -> TableFigures:
         asked.wait()
-        return shared.queues()
+        return shared.latest()
 
     shared = SharedReading(slow)
     with ThreadPoolExecutor(8) as threads:
@@ -116,14 +163,14 @@ def test_those_who_ask_during_a_look_wait_for_it(long_seconds):
 def test_trouble_is_shared_too(long_seconds):
     looks: list[int] = []
 
-    def failing() -> list[QueueLine]:
+    def failing() -> TableFigures:
         looks.append(1)
         raise OperationalError("away")
 
     shared = SharedReading(failing)
     for _ in range(2):
         with pytest.raises(OperationalError, match="away"):
-            shared.queues()
+            shared.latest()
     assert len(looks) == 1
 
 
@@ -137,9 +184,9 @@ def test_no_caller_waits_for_longer_than_wanted_for_a_look_in_another_thread(lon
 
     shared = SharedReading(lambda: go_on.wait(PATIENCE_SECONDS) and NOTHING, begin)
     with pytest.raises(TimeoutError):
-        shared.queues(wait_seconds=0.0)
+        shared.latest(wait_seconds=0.0)
     go_on.set()
-    assert shared.queues(wait_seconds=PATIENCE_SECONDS) is NOTHING
+    assert shared.latest(wait_seconds=PATIENCE_SECONDS) is NOTHING
     threads[0].join(PATIENCE_SECONDS)
     assert len(threads) == 1
 
@@ -155,5 +202,5 @@ def test_reading_whose_thread_cannot_start_is_begun_again_by_the_next_caller():
 
     shared = SharedReading(lambda: NOTHING, begin)
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        shared.queues()
-    assert shared.queues() is NOTHING
+        shared.latest()
+    assert shared.latest() is NOTHING

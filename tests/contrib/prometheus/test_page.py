@@ -11,8 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 import tests.app.tasks as app
 from django_pgqueue.contrib.prometheus import QueueCollector, collectors, count_enqueued, view
 from django_pgqueue.contrib.prometheus import page as pages
-from django_pgqueue.contrib.prometheus.collectors import SharedReading, WorkerCollector
-from django_pgqueue.insights.overview import QueueLine
+from django_pgqueue.contrib.prometheus.collectors import SharedReading, TableFigures, WorkerCollector
 from django_pgqueue.models import Queue
 from django_pgqueue.worker.metrics import CommandCounters
 from tests.support.scraping import Sheet, figures, parsed, sheet_of
@@ -112,15 +111,15 @@ def test_view_waits_for_no_other_request_that_hangs(monkeypatch):
     """As where the server has fallen silent: each scrape would take one more thread of the project."""
     reads, is_over = threading.Event(), threading.Event()
 
-    def hang(_: str) -> list[QueueLine]:
+    def hang(_: str) -> TableFigures:
         reads.set()
         is_over.wait(PATIENCE_SECONDS)
-        return []
+        return TableFigures([], [])
 
     def ask() -> Sheet:
         return parsed(view(RequestFactory().get(PATH, **bearing(TOKEN))).content.decode())
 
-    monkeypatch.setattr(collectors, "read_queues", hang)
+    monkeypatch.setattr(collectors, "read_tables", hang)
     wanted = {"METRICS_TOKEN": TOKEN, "READ_TIMEOUT_SECONDS": 0.1}
     with override_settings(PGQUEUE=wanted), ThreadPoolExecutor(2) as pool:
         try:
