@@ -4,14 +4,16 @@ One job in a transaction of its own, wake-up apart (PGQUEUE["NOTIFY"] off), and 
 Beside the time on the clock, which waits for the disk, is the processor time of client and server: it says more on a
 machine that others use.
 Many jobs at once against one INSERT from arrays, and against COPY, which returns no ids; both have their JSON ready
-when the clock starts. At last the wake-up among many producers, each a process: after the commit of the job, where a
-worker sleeps all the time, where none does, and where a real one works; in the job's transaction; and not at all.
+when the clock starts; and calls of two tasks, bound and enqueued together, against the same number of one task. At last
+the wake-up among many producers, each a process: after the commit of the job, where a worker sleeps all the time, where
+none does, and where a real one works; in the job's transaction; and not at all.
 
     python -m benchmarks.enqueue
 """
 
 import argparse
 import contextlib
+import itertools
 import multiprocessing
 import sys
 import threading
@@ -109,7 +111,9 @@ def insert_bare(number: int) -> int:
 
 def many_at_once(options: argparse.Namespace) -> Iterator[Finding]:
     from benchmarks.tasks import noop
+    from django_pgqueue import enqueue_many
 
+    urgent = noop.using(priority=1)
     calls = [(number,) for number in range(options.many)]
     texts = [f"[{number}]" for number in range(options.many)]
     samples = alternate(
@@ -117,6 +121,13 @@ def many_at_once(options: argparse.Namespace) -> Iterator[Finding]:
         unnest=lambda: rate_of(insert_many_bare, texts),
         copy=lambda: rate_of(copy_bare, texts),
         enqueue_many=lambda: rate_of(noop.enqueue_many, calls),
+        mixed=lambda: rate_of(lambda rows: enqueue_many(bound(rows, [noop, urgent])), calls),
+    )
+    yield Finding(
+        f"calls of two tasks, bound and enqueued, {options.many:,} at once, against those of one task",
+        ratio(samples, "mixed", "enqueue_many"),
+        at_least(0.9),
+        samples=samples,
     )
     for counterpart in ("unnest", "copy"):
         yield Finding(
@@ -126,6 +137,10 @@ def many_at_once(options: argparse.Namespace) -> Iterator[Finding]:
             note=medians(samples, "jobs/s"),
             samples=samples,
         )
+
+
+def bound(calls: list[tuple[int]], tasks: list[Any]) -> list[Any]:
+    return [task.bind(*call) for task, call in zip(itertools.cycle(tasks), calls, strict=False)]
 
 
 def rate_of(insert: Callable[[list[Any]], Any], rows: list[Any]) -> float:

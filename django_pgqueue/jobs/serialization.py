@@ -88,12 +88,13 @@ def numbered(options: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         ``options``, each object once, as a JSON array whose elements have a ``number``; ``numbers``, for each job that
         of its options, as the text of a PostgreSQL array.
     """
-    known = {id(one): one for one in options}
+    keys = [*map(id, options)]
+    known = dict(zip(keys, options, strict=True))
     numbers = {key: str(number) for number, key in enumerate(known)}
     chosen = [{**one, "number": number} for number, one in enumerate(known.values())]
     return {
         "options": json.dumps(chosen, default=str),
-        "numbers": f"{{{','.join([numbers[id(one)] for one in options])}}}",  # faster than to adapt a list
+        "numbers": f"{{{','.join([numbers[key] for key in keys])}}}",  # faster than to adapt a list
     }
 
 
