@@ -612,6 +612,7 @@ class Stage(models.Model):
     status = models.TextField(_("status"), choices=StageStatus.choices, db_default=StageStatus.BLOCKED)
     opens_when = models.TextField(_("opens when"), choices=OpensWhen.choices, db_default=OpensWhen.SUCCEEDED)
     name = models.TextField(_("name"))
+    killed_by = models.TextField(_("killed by"), null=True, help_text=_("User who has killed it; null: it was not."))
     previous = StoredJSON(null=True, help_text=_("Arguments that take the result of the member before."))
 
     class Meta:

@@ -42,6 +42,10 @@ def _kill(workflow_id: int, by: str, alias: str) -> bool:
     return workflows.get(workflow_id, database=alias).kill(by=by)
 
 
+def _kill_stage(stage_id: int, by: str, alias: str) -> bool:
+    return workflows.get(stage_id >> 16, database=alias).kill(stage=stage_id, by=by)
+
+
 def _retry(workflow_id: int, by: str, alias: str) -> int:
     return workflows.get(workflow_id, database=alias).retry(by=by)
 
@@ -148,15 +152,34 @@ SEAL_STAGE = AdminAction(
     ),
     explain=_explains(Stage, _("sealed already, or over")),
 )
-STAGE_ACTIONS = (RETRY_STAGE, SKIP_STAGE, SEAL_STAGE)
+KILL_STAGE = AdminAction(
+    name="kill",
+    permission="kill_workflow",
+    label=_("Kill"),
+    question=ngettext_lazy("Kill %(count)d stage?", "Kill %(count)d stages?", "count"),
+    consequence=_(
+        "Members that wait die, those that run are asked to stop, and workflows that members have begun are killed. "
+        "Then stages that wait for success are skipped, those for the end or a death open, and other branches go on. "
+        "The workflow fails in the end. This cannot be undone."
+    ),
+    perform=_performs(
+        Stage,
+        _kill_stage,
+        "Killed.",
+        ngettext_lazy("%(count)d stage was killed.", "%(count)d stages were killed.", "count"),
+    ),
+    explain=_explains(Stage, _("over, or killed already")),
+    is_destructive=True,
+)
+STAGE_ACTIONS = (RETRY_STAGE, SKIP_STAGE, KILL_STAGE, SEAL_STAGE)
 
 
 def can_be_done(action: AdminAction, stage: Any, *, is_open: bool) -> bool:
     """Whether an action can do anything to a stage; ``is_open``: its workflow is."""
-    is_unended = is_open and stage.status in (StageStatus.BLOCKED, StageStatus.OPEN)
+    is_unended = is_open and stage.status in (StageStatus.BLOCKED, StageStatus.OPEN) and not stage.is_killed
     if action is RETRY_STAGE:
         return bool(stage.dead)
-    return is_unended and (action is SKIP_STAGE or not stage.is_sealed)
+    return is_unended and (action in (SKIP_STAGE, KILL_STAGE) or not stage.is_sealed)
 
 
 def is_open(workflow: Workflow) -> bool:

@@ -396,6 +396,8 @@ def _stage_label(stage: StageLine) -> str:
     kinds = {StageStatus.BLOCKED: "scheduled", StageStatus.OPEN: "running", StageStatus.ENDED: "succeeded"}
     status = StageStatus(stage.status)
     words = str(status.label)
+    if stage.is_killed:
+        return label("lost", gettext("killed by %(name)s") % {"name": stage.killed_by or gettext("a user")})
     if not stage.is_sealed and not stage.is_over:
         words = gettext("%(status)s, not sealed") % {"status": words}
     return label(kinds.get(status, "limited"), words)

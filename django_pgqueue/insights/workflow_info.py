@@ -49,6 +49,7 @@ class StageLine:
     members: int
     opened_at: dt.datetime | None
     ended_at: dt.datetime | None
+    killed_by: str | None  # None: it was not killed
     is_of_stuck: bool  # a stage of its workflow waits for people
     edges: tuple[tuple[int, str], ...] = ()  # stages behind it, with the outcome for each; "": it is not over
     live: int = 0
@@ -63,6 +64,10 @@ class StageLine:
     @property
     def is_over(self) -> bool:
         return self.status in (StageStatus.ENDED, StageStatus.SKIPPED)
+
+    @property
+    def is_killed(self) -> bool:
+        return self.killed_by is not None
 
     @property
     def is_capped(self) -> bool:
@@ -280,7 +285,10 @@ def why(line: WorkflowLine, alias: str) -> Iterator[Sentence]:
 def _waits_for(stage: StageLine, line: WorkflowLine, alias: str) -> Iterator[Sentence]:
     if stage.live or stage.dead:
         yield _left(stage)
-    if stage.dead and line.row.on_death == OnDeath.WAIT:
+    if stage.is_killed:
+        words = _("{stage} was killed by {by}: it is over when its last members have ended.")
+        yield say(words, stage=stage.name, by=stage.killed_by or _("a user"))
+    elif stage.dead and line.row.on_death == OnDeath.WAIT:
         words = ngettext(
             "It stays open until its dead member is retried and succeeds, or is purged, or the stage is skipped.",
             "It stays open until its dead members are retried and succeed, or are purged, or the stage is skipped.",
@@ -365,6 +373,9 @@ def _ended(line: WorkflowLine) -> Iterator[Sentence]:
         yield say(_("It succeeded after {took}, at {time}."), **times)
     elif row.status == WorkflowStatus.KILLED:
         yield say(_("It was killed by {by} after {took}, at {time}."), by=row.ended_by or _("a user"), **times)
+    elif killed := [stage for stage in line.stages if stage.is_killed]:
+        times |= {"by": killed[0].killed_by or _("a user"), "stage": killed[0].name}
+        yield say(_("It failed at {time}, after {took}: {by} has killed {stage}."), **times)
     elif row.deadline_at is not None and row.deadline_at <= ended_at:
         yield say(_("It failed at {time}, after {took}: its deadline had passed."), **times)
     else:

@@ -69,7 +69,7 @@ def move_slices(database: QueueConnection) -> MoveResult:
             moved = move_members(database, stage.id)
             connection = MaintenanceConnection(database)
             if moved.kills:
-                killed = kill(moved.kills, by=stage.ended_by, database=connection)
+                killed = kill(moved.kills, by=stage.killed_by, database=connection)
                 number += len(killed.dead) + len(killed.requested)
         number += moved.moved
         opened = opened.and_also(moved)

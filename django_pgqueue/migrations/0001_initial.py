@@ -927,6 +927,10 @@ class Migration(QueueMigration):
                 ),
                 ("name", models.TextField("name")),
                 (
+                    "killed_by",
+                    models.TextField("killed by", null=True, help_text="User who has killed it; null: it was not."),
+                ),
+                (
                     "previous",
                     models.JSONField(null=True, help_text="Arguments that take the result of the member before."),
                 ),

@@ -191,7 +191,8 @@ class MovingStage(NamedTuple):
 
     id: int
     status: str
-    ended_by: str  # who has killed its workflow
+    killed_by: str  # who has killed it, or its workflow
+    is_killed: bool  # itself
 
 
 def moving_stages(database: Database, workflow_id: int | None = None) -> list[MovingStage]:

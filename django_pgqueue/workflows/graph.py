@@ -333,7 +333,7 @@ class NewWorkflow:
         stage = members.find_stage(caller, workflow_id_of(parent), parent)
         if stage.is_closed:
             raise StageClosed(
-                f"The stage {stage.name!r} of the running job is {stage.status}: no child begins in it any more."
+                f"The stage {stage.name!r} of the running job is {stage.words}: no child begins in it any more."
             )
         return parent
 

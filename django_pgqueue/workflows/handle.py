@@ -161,15 +161,27 @@ class WorkflowHandle:
         """
         return members.skip(self.id, stage, by=by, database=self.database)
 
-    def kill(self, *, by: By = "") -> bool:
-        """Kill the workflow, and those that its members have begun.
+    def kill(self, *, stage: str | int | None = None, by: By = "") -> bool:
+        """Kill the workflow, or one stage of it, and the workflows that members have begun.
 
-        Nothing opens any more. Members that are not open yet are removed; the others are killed as by ``jobs.kill``: of
-        more than some thousand the rest in the background.
+        Of the workflow nothing opens any more, and members that are not open yet are removed. The others are killed as
+        by ``jobs.kill``: of more than some thousand the rest in the background.
+
+        A stage that is killed takes no more members and is over when its last one has ended: one that runs is asked to
+        stop. Then those behind it that wait for its success are skipped, those for its end or a death open, other
+        branches go on, and the workflow fails in the end, with each ``on_death``.
+
+        Args:
+            by: user who does it, or the username; kept in the history of jobs that are killed.
 
         Returns:
-            Whether it was open.
+            Whether it was open; of a stage: whether it was not over, or killed, before.
+
+        Raises:
+            InvalidWorkflow: there is no such stage.
         """
+        if stage is not None:
+            return members.kill_stage(self.id, stage, by=by, database=self.database)
         return members.end_workflow(self.id, by=by, database=self.database)
 
     def retry(self, *, stage: str | int | None = None, by: By = "") -> int:

@@ -1,4 +1,4 @@
-"""Change a workflow that has begun: add members, seal or skip a stage, kill it, retry dead members."""
+"""Change a workflow that has begun: add members, seal, skip or kill a stage, kill it, retry dead members."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -63,11 +63,17 @@ class FoundStage(NamedTuple):
     name: str
     status: str
     is_sealed: bool
+    is_killed: bool
     of_workflow: str  # the status of that
 
     @property
     def is_closed(self) -> bool:
-        return self.of_workflow != WorkflowStatus.OPEN or self.status not in (StageStatus.BLOCKED, StageStatus.OPEN)
+        is_unended = self.of_workflow == WorkflowStatus.OPEN and self.status in (StageStatus.BLOCKED, StageStatus.OPEN)
+        return self.is_killed or not is_unended
+
+    @property
+    def words(self) -> str:
+        return "killed" if self.is_killed else self.status
 
 
 def find_stage(caller: CallerConnection, workflow_id: int, stage: str | int) -> FoundStage:
@@ -109,7 +115,7 @@ def add(workflow_id: int, stage: str | int, calls: Any, *, database: str) -> Job
 def _check_is_open(stage: FoundStage, workflow_id: int) -> None:
     if stage.is_closed:
         raise StageClosed(
-            f"The stage {stage.name!r} of workflow {workflow_id} takes no more members: it is {stage.status}, and the "
+            f"The stage {stage.name!r} of workflow {workflow_id} takes no more members: it is {stage.words}, and the "
             f"workflow {stage.of_workflow}."
         )
     if stage.is_sealed and not _is_member(workflow_id):
@@ -148,10 +154,29 @@ def skip(workflow_id: int, stage: str | int, *, by: By, database: str) -> bool:
         found = find_stage(caller, workflow_id, stage)
         if found.is_closed:
             return False
-        announce(caller, Advanced.read(caller.rows(statement("skip_stage"), {"id": found.id})))
+        announce(caller, Advanced.read(caller.rows(statement("settle_stage"), {"id": found.id, "action": "skip"})))
         clear(caller, workflow_id, by=by)
         for (child_id,) in caller.rows(statement("open_children"), {"stage_id": found.id}):
             end_workflow(child_id, by=by, database=database)
+    return True
+
+
+def kill_stage(workflow_id: int, stage: str | int, *, by: By, database: str) -> bool:
+    """Kill a stage in the caller's transaction; return whether it was not over, or killed, before."""
+    caller, by = CallerConnection(database), name_of(by)
+    with undoable(database):
+        check_snapshot(caller.rows(statement("lock_workflow"), {"workflow_id": workflow_id}))
+        found = find_stage(caller, workflow_id, stage)
+        if found.is_closed:
+            return False
+        caller.rows(statement("kill_stage"), {"id": found.id, "by": by})
+        for (child_id,) in caller.rows(statement("open_children"), {"stage_id": found.id}):
+            end_workflow(child_id, by=by, database=database)
+        clear(caller, workflow_id, by=by)
+        if found.status == StageStatus.BLOCKED:
+            announce(caller, Advanced.read(caller.rows(statement("settle_stage"), {"id": found.id, "action": "kill"})))
+        else:
+            announce(caller, advance(caller, [found.id]))
     return True
 
 
@@ -168,9 +193,13 @@ def end_workflow(workflow_id: int, *, by: By, database: str) -> bool:
 
 
 def clear(caller: CallerConnection, workflow_id: int, *, by: str) -> None:
-    """Remove the members of skipped stages, and kill those that were open already; of many the first ones."""
+    """Remove the members of skipped stages, and kill those that are open, or of killed ones; of many the first ones."""
     for _ in range(MOST_SLICES):
-        stages = [stage for stage in moving_stages(caller, workflow_id) if stage.status == StageStatus.SKIPPED]
+        stages = [
+            stage
+            for stage in moving_stages(caller, workflow_id)
+            if stage.is_killed or stage.status == StageStatus.SKIPPED
+        ]
         if not stages:
             return
         for stage in stages:

@@ -41,6 +41,7 @@ class StageState:
         dead: how many of them are dead.
         opened_at: when it opened. None: it has not.
         ended_at: when it ended, or was skipped. None: neither.
+        killed_by: who has killed it, and not its workflow as a whole. None: it was not killed.
         is_stuck: whether it waits for dead members, or for children that failed or were killed, and for nothing else.
         after: names of the stages that it waits for.
     """
@@ -55,6 +56,7 @@ class StageState:
     dead: int
     opened_at: dt.datetime | None
     ended_at: dt.datetime | None
+    killed_by: str | None
     is_stuck: bool
     after: tuple[str, ...]
 

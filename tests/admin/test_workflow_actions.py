@@ -83,6 +83,18 @@ def test_stage_is_skipped_and_the_workflow_goes_on(staff):
     assert messages_of(confirm(staff, f"{STAGES}skip/", stage.pk)) == ["Left alone: 1 (over already)."]
 
 
+def test_stage_is_killed_and_its_page_says_by_whom(staff):
+    handle = plain("a", "b")
+    stage = stage_of(handle, "a").pk
+    assert b"Kill 1 stage?" in staff.post(f"{STAGES}kill/", {"ids": stage}).content
+    done = confirm(staff, f"{STAGES}kill/", stage)
+    assert messages_of(done) == ["1 stage was killed."]
+    assert done.redirect_chain[-1][0] == page_of(handle)
+    assert "killed by ann" in staff.get(page_of(handle)).content.decode()
+    assert log() == [("stage", str(stage), "Killed.")]
+    assert messages_of(confirm(staff, f"{STAGES}kill/", stage)) == ["Left alone: 1 (over, or killed already)."]
+
+
 def test_stage_is_sealed(staff):
     handle = batch([noop.bind()], sealed=False).enqueue()
     stage = stage_of(handle, "members").pk
@@ -113,6 +125,7 @@ def buttons(client, handle) -> set[str]:
             f"{WORKFLOWS}retry/",
             f"{STAGES}retry/",
             f"{STAGES}skip/",
+            f"{STAGES}kill/",
             f"{STAGES}seal/",
         )
         if f'action="{address}"' in page
@@ -120,12 +133,13 @@ def buttons(client, handle) -> set[str]:
 
 
 def test_buttons_are_there_only_where_they_can_do_anything(staff):
-    assert buttons(staff, plain("a")) == {"workflow/kill/", "stage/skip/"}
+    assert buttons(staff, plain("a")) == {"workflow/kill/", "stage/skip/", "stage/kill/"}
     handle = stuck()
-    assert buttons(staff, handle) == {"workflow/kill/", "workflow/retry/", "stage/retry/", "stage/skip/"}
+    assert buttons(staff, handle) == {"workflow/kill/", "workflow/retry/", "stage/retry/", "stage/skip/", "stage/kill/"}
     assert buttons(staff, batch([noop.bind()], sealed=False).enqueue()) == {
         "workflow/kill/",
         "stage/skip/",
+        "stage/kill/",
         "stage/seal/",
     }
     done = plain("a")
@@ -143,6 +157,7 @@ def test_buttons_are_there_only_where_they_can_do_anything(staff):
         ("retry_workflow", f"{WORKFLOWS}retry/", "workflow"),
         ("retry_workflow", f"{STAGES}retry/", "stage"),
         ("skip_stage", f"{STAGES}skip/", "stage"),
+        ("kill_workflow", f"{STAGES}kill/", "stage"),
         ("seal_stage", f"{STAGES}seal/", "stage"),
     ],
 )

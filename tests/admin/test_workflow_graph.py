@@ -17,6 +17,7 @@ def stage(number: int, *behind: int, **values) -> StageLine:
         "members": 10,
         "opened_at": None,
         "ended_at": None,
+        "killed_by": None,
         "is_of_stuck": False,
         "edges": tuple((one, "") for one in behind),
     }

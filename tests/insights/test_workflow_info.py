@@ -213,6 +213,17 @@ def test_sensitive_argument_of_the_next_member_is_not_said():
     assert "hunter22" not in said
 
 
+def test_stage_that_was_killed_says_by_whom_and_what_it_waits_for():
+    handle = plain("a")
+    Job.objects.update(status="running", lease_token=1, worker_id=worker().pk)
+    handle.kill(stage="a", by="eve")
+    said = "a was killed by eve: it is over when its last members have ended."
+    assert reasons(handle) == ["Waits for a: 1 of 1 left.", said]
+    Job.objects.all().delete()
+    look(handle, "a")
+    assert reasons(handle)[0].endswith("eve has killed a.")
+
+
 def test_where_a_member_runs_no_other_one_is_explained():
     handle = plain("a")
     Job.objects.update(status="running", lease_token=1, worker_id=worker().pk)

@@ -11,7 +11,7 @@ from django_pgqueue.maintenance.stages import fail_late, move_slices, sweep_stag
 from django_pgqueue.models import DeadJob, Job, Stage, StageAddition, StageEdge, StageResult, Workflow
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import DeathReason
-from django_pgqueue.workflows import advance
+from django_pgqueue.workflows import advance, members
 from tests.app.tasks import noop
 from tests.support.passes import run_service
 from tests.support.waiting import eventually
@@ -91,8 +91,6 @@ def test_late_workflow_whose_lock_is_held_fails_the_next_time(queue, other_queue
 
 
 def test_many_members_of_a_killed_workflow_are_cleared_in_slices(queue, monkeypatch):
-    from django_pgqueue.workflows import members
-
     monkeypatch.setattr(members, "MOST_SLICES", 1)
     handle = chain(noop.bind(), [noop.bind()] * 2500).enqueue()
     [running] = claim(queue, "default", limit=1, worker_id=1)
@@ -101,6 +99,35 @@ def test_many_members_of_a_killed_workflow_are_cleared_in_slices(queue, monkeypa
     while moved := move_slices(queue).moved:
         assert moved <= 1001
     assert list(Job.objects.values_list("id", "killed_by")) == [(running.id, "anna")]
+
+
+def test_members_of_a_large_stage_that_is_killed_are_killed_in_slices(queue, monkeypatch):
+    monkeypatch.setattr(members, "MOST_SLICES", 1)
+    handle = batch([noop.bind()] * 2500, then=noop.bind(), ended=noop.bind()).enqueue()
+    claim(queue, "default", limit=1, worker_id=1)
+    assert handle.kill(stage="members", by="anna")
+    assert Job.objects.count() == 1503
+    while moved := move_slices(queue).moved:
+        assert moved <= 1000
+    [running, *behind] = Job.objects.order_by("id")
+    assert (running.killed_by, [job.status for job in behind]) == ("anna", ["blocked", "blocked"])
+    assert DeadJob.objects.filter(reason="killed", killed_by="anna").count() == 2499
+    sweep_stages(queue)
+    assert handle.state().stage("members").status == "open"
+
+
+def test_stage_whose_killed_members_end_without_a_look_is_found_by_the_sweep(queue):
+    handle = batch([noop.bind()] * 2, then=noop.bind(), ended=noop.bind()).enqueue()
+    [job] = claim(queue, "default", limit=1, worker_id=1)
+    assert handle.kill(stage="members")
+    Job.objects.filter(pk=job.id).delete()  # as by a worker that dies between the outcome and the look
+    sweep_stages(queue)
+    state = handle.state()
+    assert {stage.name: stage.status for stage in state.stages} == {
+        "members": "ended",
+        "then": "skipped",
+        "ended": "open",
+    }
 
 
 def test_kills_of_maintenance_are_announced(queue):

@@ -1,4 +1,4 @@
-"""Any graph, in any order of outcomes, deaths, retries, crashes and skips: stages open and close as the rules say."""
+"""Any graph, any order of outcomes, deaths, retries, crashes, skips, kills: stages open and close as the rules say."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -32,7 +32,7 @@ def graphs(draw) -> list[tuple[int, list[int], str, bool]]:
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["succeed", "succeed", "succeed", "die", "crash", "retry", "sweep", "skip"]),
+        st.sampled_from(["succeed", "succeed", "succeed", "die", "crash", "retry", "sweep", "skip", "kill"]),
         st.integers(0, 4),
         st.sampled_from(WORKERS),
     ),
@@ -66,9 +66,10 @@ class Story:
     def happen(self, event, number, worker_id) -> None:
         if event == "sweep":
             self.settle()
-        elif event == "skip":
+        elif event in ("skip", "kill"):
             stages = Stage.objects.order_by("id")
-            self.handle.skip(stages[number % len(stages)].name)
+            name = stages[number % len(stages)].name
+            self.handle.skip(name) if event == "skip" else self.handle.kill(stage=name)
         elif event == "retry":
             retry(list(DeadJob.objects.exclude(reason="killed").values_list("id", flat=True)[:1]))
         else:

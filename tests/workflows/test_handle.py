@@ -14,6 +14,7 @@ from django_pgqueue.testing import assert_enqueued, immediate, run_jobs
 from tests.app.models import Mark
 from tests.app.tasks import add, arecord, record
 from tests.app.tasks import fail as fail_task
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.django_db
 
@@ -110,12 +111,14 @@ def test_async_callers_do_all_of_it():
         return handle
 
     handle = async_to_sync(story)()
-    threading.Thread(target=run_elsewhere).start()
+    elsewhere = threading.Thread(target=run_elsewhere)
+    elsewhere.start()
 
     async def end():
         return await handle.await_end(20)
 
     assert async_to_sync(end)().status == "succeeded"
+    elsewhere.join(PATIENCE_SECONDS)
     assert list(Mark.objects.values_list("label", flat=True)) == ["a"]
 
 

@@ -222,6 +222,70 @@ def test_members_of_an_open_stage_that_is_skipped_are_killed():
     assert labels() == ["b"]
 
 
+@pytest.mark.parametrize("on_death", ["wait", "stop", "go_on"])
+def test_stage_that_is_killed_ends_its_branch_by_the_stop_rule(on_death):
+    with workflow("w", on_death=on_death) as flow:
+        first = flow.add_many([record.bind("a")] * 2, name="first")
+        flow.add(record.bind("then"), after=flow.add(record.bind("next"), after=first), name="then")
+        flow.add(record.bind("ended"), after=first, when="ended")
+        flow.add(record.bind("died"), after=first, when="died")
+        flow.add(record.bind("other"), after=flow.add(record.bind("branch")))
+    assert flow.handle.kill(stage="first", by="anna")
+    assert not flow.handle.kill(stage="first")
+    assert sorted(DeadJob.objects.values_list("reason", "killed_by")) == [("killed", "anna")] * 2
+    run_jobs()
+    assert sorted(labels()) == ["branch", "died", "ended", "other"]
+    state = flow.handle.state()
+    assert (state.status, state.stage("first").killed_by) == ("failed", "anna")
+    assert [state.stage(name).status for name in ("first", "record", "then")] == ["ended", "skipped", "skipped"]
+    assert state.stage("then").killed_by is None
+
+
+def test_stage_that_is_killed_is_over_when_its_last_member_has_ended():
+    handle = batch([kill_own_stage.bind(), record.bind("a")], then=record.bind("b"), ended=record.bind("c")).enqueue()
+    run_jobs()
+    assert labels() == ["refused", "c"]
+    state = handle.state()
+    assert (state.status, state.stage("members").status, state.stage("then").status) == ("failed", "ended", "skipped")
+    assert not handle.kill(stage="members")
+
+
+@task
+def kill_own_stage() -> None:
+    """Kill the stage under way: the job that runs is only asked to stop, and the stage waits for it."""
+    current = current_workflow()
+    assert current.kill(stage="members")
+    state = current.state()
+    assert (state.status, state.stage("members").status, state.is_stuck) == ("open", "open", False)
+    assert not current.skip("members")
+    with pytest.raises(StageClosed, match="it is killed"):
+        current.add(record.bind("more"))
+    mark("refused")
+
+
+def test_stage_is_killed_before_it_opens():
+    with workflow("w", on_death="go_on") as flow:
+        first = flow.add(record.bind("a"), name="first")
+        second = flow.add_many([record.bind("b")] * 2, after=first, name="second")
+        flow.add(record.bind("c"), after=second)
+        flow.add(record.bind("d"), after=second, when="died")
+    assert flow.handle.kill(stage="second", by="anna")
+    assert DeadJob.objects.filter(reason="killed", killed_by="anna").count() == 2
+    run_jobs()
+    assert sorted(labels()) == ["a", "d"]
+    state = flow.handle.state()
+    stage = state.stage("second")
+    assert (state.status, stage.status, stage.killed_by) == ("failed", "skipped", "anna")
+
+
+def test_unsealed_stage_without_members_is_over_when_it_is_killed():
+    handle = batch([], then=record.bind("a"), sealed=False).enqueue()
+    assert handle.kill(stage="members")
+    assert handle.status() == "failed"
+    with pytest.raises(InvalidWorkflow, match="has no stage 'x'"):
+        handle.kill(stage="x")
+
+
 def test_dead_members_of_one_stage_are_retried():
     handle = group([die_unless.bind("cause")] * 3).enqueue()
     other = group([die_unless.bind("cause")]).enqueue()
@@ -338,6 +402,18 @@ def test_member_that_died_before_its_stage_opened_gets_the_result_before_it_when
 
 
 # Children of stages that are skipped, and of late workflows
+
+
+def test_children_of_a_stage_that_is_killed_are_killed():
+    handle = chain(begin_child.bind("cause"), record.bind("behind")).enqueue()
+    run_jobs(errors="collect")
+    assert handle.kill(stage="begin_child", by="anna")
+    run_jobs()
+    assert list(Workflow.objects.order_by("id").values_list("status", "ended_by")) == [
+        ("failed", ""),
+        ("killed", "anna"),
+    ]
+    assert labels() == []
 
 
 def test_children_of_a_stage_that_is_skipped_are_killed():

@@ -3,7 +3,7 @@
 -- pgqueue_stage_edges_once for each of those stages.
 SELECT
     stage.id, stage.name, stage.status, stage.opens_when, stage.is_sealed, stage.moves_after IS NOT NULL, stage.members,
-    stage.opened_at, stage.ended_at, workflow.is_stuck,
+    stage.opened_at, stage.ended_at, stage.killed_by, workflow.is_stuck,
     ARRAY(
         SELECT edge.to_id
         FROM pgqueue_stage_edges AS edge

@@ -28,7 +28,7 @@ class Command(BaseCommand):
         for name, words, call in (
             ("list", "list workflows, the latest first", self._list),
             ("show", "show one workflow with its stages", self._show),
-            ("kill", "kill open workflows, with their members and children", self._kill),
+            ("kill", "kill open workflows, or a stage of them, with their members and children", self._kill),
             ("retry", "retry dead members: their workflows go on by themselves", self._retry),
             ("skip", "skip a stage, as if it had succeeded", self._skip),
             ("seal", "let a stage with sealed=False close", self._seal),
@@ -45,8 +45,8 @@ class Command(BaseCommand):
                 sub.add_argument("id", type=job_id, metavar="ID")
             if name in ("skip", "seal"):
                 sub.add_argument("stage", metavar="STAGE", help="its name")
-            if name == "retry":
-                sub.add_argument("--stage", metavar="NAME", help="members of this stage only")
+            if name in ("kill", "retry"):
+                sub.add_argument("--stage", metavar="NAME", help="this stage only")
             if name in ("kill", "retry", "skip"):
                 add_by(sub)
 
@@ -94,7 +94,12 @@ class Command(BaseCommand):
             self.stdout.write(plain(f"\n{remedy(state)}"))
 
     def _kill(self, options: dict[str, Any]) -> None:
-        self._each(options, lambda handle: handle.kill(by=options["by"] or user()), "killed", "was not open")
+        stage = options["stage"]
+        self._each(
+            options,
+            lambda handle: handle.kill(stage=stage, by=options["by"] or user()),
+            *((f"killed {stage}", f"{stage} was over, or killed") if stage else ("killed", "was not open")),
+        )
 
     def _retry(self, options: dict[str, Any]) -> None:
         self._each(
@@ -174,7 +179,8 @@ def stage_cells(stage: StageState) -> tuple[str, ...]:
     done = f"{grouped(stage.done)}/{grouped(stage.members)}"
     after = f"{stage.opens_when}: {', '.join(stage.after)}" if stage.after else "-"
     sealed = "" if stage.is_sealed else " (not sealed)"
-    return stage.name, f"{stage.status}{sealed}", done, grouped(stage.live), grouped(stage.dead), after
+    killed = f" (killed by {stage.killed_by or 'a user'})" if stage.killed_by is not None else ""
+    return stage.name, f"{stage.status}{killed or sealed}", done, grouped(stage.live), grouped(stage.dead), after
 
 
 def as_json(state: WorkflowState) -> dict[str, Any]:
@@ -182,6 +188,7 @@ def as_json(state: WorkflowState) -> dict[str, Any]:
     fields = ("id", "name", "status", "on_death", "unique_key", "begun_at", "ended_at", "deadline_at", "ended_by")
     of_stage = (
         *("id", "name", "status", "opens_when", "is_sealed", "collects", "members", "live", "dead", "done", "is_stuck"),
+        "killed_by",
     )
     return {
         **{name: getattr(state, name) for name in fields},

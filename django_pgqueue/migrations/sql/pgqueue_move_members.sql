@@ -1,7 +1,7 @@
 -- Open the next thousand members of a stage that is open, or remove those of one that is skipped. Called by
 -- pgqueue_settle_stage() for the first ones, and by maintenance for the rest. A member keeps its place behind others of
 -- its priority: it is due now. Steps over locked rows; behind the last slice it begins again with those. Members of a
--- skipped stage that were open already are left to the caller. Returns the queues and concurrency keys of opened members,
+-- skipped stage that were open already are left to the caller, and so are all of one that was killed. Returns the queues and concurrency keys of opened members,
 -- as queue and key, the ids of those that are left, as kill, and the number of those that were moved, as moved.
 CREATE FUNCTION pgqueue_move_members(of_stage bigint)
 RETURNS TABLE (kind text, name text)
@@ -21,12 +21,25 @@ DECLARE
     others bigint[] := '{}';
     before jsonb;
 BEGIN
-    SELECT one.status, one.moves_after, one.previous
+    SELECT one.status, one.moves_after, one.previous, one.killed_by
     INTO stage
     FROM pgqueue_stages AS one
     WHERE one.id = of_stage AND one.moves_after IS NOT NULL
     FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    IF stage.killed_by IS NOT NULL THEN
+        others := ARRAY(
+            SELECT one.id
+            FROM pgqueue_jobs AS one
+            WHERE one.stage_id = of_stage AND one.kill_requested_at IS NULL
+            LIMIT 1000
+        );
+        RETURN QUERY SELECT 'kill', one.id::text FROM unnest(others) AS one (id);
+        UPDATE pgqueue_stages AS one
+        SET moves_after = CASE WHEN others <> '{}' THEN 0 END
+        WHERE one.id = of_stage;
         RETURN;
     END IF;
     -- No one value of stage_id, for which the planner might walk along the primary key.

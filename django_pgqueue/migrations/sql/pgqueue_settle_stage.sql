@@ -1,7 +1,7 @@
 -- Decide whether a stage is over, and what follows from that: stages behind it open or are skipped, and the workflow
 -- ends. Called by pgqueue_advance(), and by staff who skip a stage; the caller has locked the workflow. The first thing
 -- to do is one of: look, whether an open stage is over; decide, whether a blocked one opens; skip, as if it had
--- succeeded. Stages and edges are changed under that lock alone, so nothing is waited for but members, and of those
+-- succeeded; kill, a blocked one, as if a member had died. Stages and edges are changed under that lock alone, so nothing is waited for but members, and of those
 -- locked ones are stepped over. Returns what pgqueue_move_members() does, and, as parent, the stage of another workflow
 -- that has waited for this one.
 CREATE FUNCTION pgqueue_settle_stage(of_stage bigint, at_first text)
@@ -28,7 +28,7 @@ BEGIN
         action := actions[1];
         stages := stages[2:];
         actions := actions[2:];
-        SELECT one.status, one.is_sealed, one.opens_when, workflow.on_death
+        SELECT one.status, one.is_sealed, one.opens_when, one.killed_by, workflow.on_death
         INTO stage
         FROM pgqueue_stages AS one
         JOIN pgqueue_workflows AS workflow ON workflow.id = one.id >> 16
@@ -83,7 +83,7 @@ BEGIN
                 )
             INTO lives, deaths;
             CONTINUE WHEN lives;
-            CONTINUE WHEN deaths > 0 AND stage.on_death = 'wait';
+            CONTINUE WHEN deaths > 0 AND stage.on_death = 'wait' AND stage.killed_by IS NULL;
             UPDATE pgqueue_stages AS one
             SET status = 'ended', ended_at = statement_timestamp(), moves_after = NULL, died = deaths
             WHERE one.id = this;
@@ -91,7 +91,7 @@ BEGIN
             UPDATE pgqueue_stages AS one
             SET status = 'skipped', ended_at = statement_timestamp(), moves_after = 0
             WHERE one.id = this;
-            IF stage.status = 'blocked' THEN
+            IF stage.status = 'blocked' AND action <> 'kill' THEN  -- the caller kills those of a killed one
                 RETURN QUERY SELECT * FROM pgqueue_move_members(this);
             END IF;
         END IF;
@@ -99,6 +99,7 @@ BEGIN
         UPDATE pgqueue_stage_edges AS edge
         SET outcome = CASE
             WHEN action = 'skip in vain' THEN 'skipped'
+            WHEN stage.killed_by IS NOT NULL THEN 'died'
             WHEN action = 'skip' OR deaths = 0 THEN 'succeeded'
             WHEN stage.on_death = 'go_on' AND next.opens_when <> 'died' THEN 'succeeded'
             ELSE 'died'
@@ -119,11 +120,14 @@ BEGIN
             UPDATE pgqueue_workflows AS workflow
             SET ended_at = statement_timestamp(),
                 status = CASE
-                    WHEN workflow.on_death <> 'go_on' AND EXISTS (
+                    WHEN EXISTS (
                         SELECT
                         FROM pgqueue_stages AS one
                         WHERE one.id >= (this >> 16 << 16) AND one.id < ((this >> 16) + 1 << 16)
-                          AND one.status = 'ended' AND one.died > 0
+                          AND (
+                              one.killed_by IS NOT NULL
+                              OR workflow.on_death <> 'go_on' AND one.status = 'ended' AND one.died > 0
+                          )
                     )
                     THEN 'failed'
                     ELSE 'succeeded'

@@ -16,7 +16,7 @@ BEGIN
     WITH looked AS MATERIALIZED (
         SELECT stage.id
         FROM pgqueue_stages AS stage
-        WHERE stage.status = 'open' AND stage.id >= from_stage AND stage.id < to_stage
+        WHERE stage.status = 'open' AND stage.killed_by IS NULL AND stage.id >= from_stage AND stage.id < to_stage
         ORDER BY stage.id
         LIMIT most
     )

@@ -1,6 +1,6 @@
 -- Which stages have members that are still to be opened or removed, of one workflow or of any. Called by
 -- advance.moving_stages(). Locks nothing; leans on pgqueue_stages_moving.
-SELECT stage.id, stage.status, workflow.ended_by
+SELECT stage.id, stage.status, COALESCE(stage.killed_by, workflow.ended_by), stage.killed_by IS NOT NULL
 FROM pgqueue_stages AS stage
 JOIN pgqueue_workflows AS workflow ON workflow.id = stage.id >> 16
 WHERE stage.moves_after IS NOT NULL

@@ -4,7 +4,7 @@
 -- an entry of pgqueue_jobs_stage for each. Returns one row: the ids, those of them with deaths, the last one that was
 -- looked at, and whether there may be more behind it.
 WITH looked AS MATERIALIZED (
-    SELECT stage.id, stage.is_sealed, stage.moves_after
+    SELECT stage.id, stage.is_sealed, stage.killed_by
     FROM pgqueue_stages AS stage
     WHERE stage.status = 'open' AND stage.id > %(after)s::bigint
     ORDER BY stage.id
@@ -22,6 +22,7 @@ found AS (
             )
             AND (
                 NOT dead.has
+                OR looked.killed_by IS NOT NULL
                 OR EXISTS (
                     SELECT
                     FROM pgqueue_workflows AS workflow

@@ -94,6 +94,13 @@ def test_kill_ends_it(stuck):
     assert "There is no workflow" in refused("kill", stuck.id, 10**9)
 
 
+def test_kill_of_a_stage(stuck):
+    assert run("kill", stuck.id, "--stage", "record", "--by", "ann") == f"{stuck.id}: killed record.\n"
+    assert "record      skipped (killed by ann)" in run("show", stuck.id)
+    assert "No effect" in refused("kill", stuck.id, "--stage", "record")
+    assert "has no stage 'nowhere'" in refused("kill", stuck.id, "--stage", "nowhere")
+
+
 def test_skip_and_seal(stuck):
     assert run("skip", stuck.id, "die_unless") == f"{stuck.id}: skipped die_unless.\n"
     assert "No effect" in refused("skip", stuck.id, "die_unless")
