@@ -154,7 +154,7 @@ class NewWorkflow:
             InvalidWorkflow: it is no call, there is a stage of this name, or the workflow has begun.
         """
         if not isinstance(call, Call):
-            raise InvalidWorkflow(f"A member is a call made by bind(), as in add(fetch.bind(1)), not {call!r}.")
+            raise InvalidWorkflow(f"add() takes a call: {members.instead_of_a_call(call)}")
         return self._add([call], after, when, name, collect=collect, sealed=True)
 
     def add_many(

@@ -1,6 +1,6 @@
 """Change a workflow that has begun: add members, seal, skip or kill a stage, kill it, retry dead members."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from django_pgqueue.db.connections import CallerConnection, undoable
@@ -27,14 +27,26 @@ def check_calls(calls: Any, what: str) -> list[Call[Any]]:
     """Return calls as a list; raise InvalidWorkflow at anything else."""
     if isinstance(calls, Call):
         raise InvalidWorkflow(f"{what} takes an iterable of calls, not one call: write [{calls!r}].")
+    if not isinstance(calls, Iterable):
+        raise InvalidWorkflow(f"{what} takes an iterable of calls: {instead_of_a_call(calls)}")
     chosen = list(calls)
     for place, call in enumerate(chosen):
         if not isinstance(call, Call):
-            raise InvalidWorkflow(
-                f"calls[{place}] of {what} is of the type {type(call).__name__}. Each member is a call made by bind(), "
-                "as in [fetch.bind(1), fetch.bind(2)]."
-            )
+            raise InvalidWorkflow(f"calls[{place}] of {what} is no call: {instead_of_a_call(call)}")
     return chosen
+
+
+def instead_of_a_call(given: Any) -> str:
+    """Return what something is that was given in place of a call, and what to write."""
+    name = getattr(given, "module_path", None) or getattr(given, "name", None) or type(given).__name__
+    if hasattr(given, "bind"):
+        return f"it is the task {name} without arguments. Write {name.rpartition('.')[2]}.bind(…)."
+    if hasattr(given, "module_path"):  # of the framework, whose tasks the core does not import
+        return (
+            f"it is the task {name} of the alias {given.backend!r} in TASKS, whose backend has no jobs of this queue. "
+            "Give it an alias with django_pgqueue.backend.PgQueueBackend: its tasks have bind()."
+        )
+    return f"it is of the type {name}. A member is a call made by bind(), as in fetch.bind(1)."
 
 
 def insert(members: Sequence[Member], names: dict[int, str]) -> InsertResult:

@@ -14,13 +14,15 @@ from django.core.checks import run_checks
 
 import tests.app.contract as app
 import tests.app.tasks as app_tasks
-from django_pgqueue import Limit, Unique, enqueue_many, periodic, registry, tasks
+from django_pgqueue import PREVIOUS, Limit, Unique, chain, enqueue_many, periodic, registry, tasks, workflow
 from django_pgqueue.backend import PgQueueTask, job_options
-from django_pgqueue.exceptions import ConfigurationError, InvalidArguments
+from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidWorkflow
 from django_pgqueue.framework import InvalidTask, task_backends
+from django_pgqueue.models import DeadJob, SucceededJob
 from django_pgqueue.options import OF_TASKS, Options
 from django_pgqueue.schedules.periodic import declared, left_out
 from django_pgqueue.testing import assert_enqueued, run_jobs
+from django_pgqueue.workflows import NewWorkflow
 from tests.app.contract import task
 from tests.app.models import Mark
 from tests.support.backends import MODULE, problems
@@ -286,6 +288,52 @@ def test_call_of_a_task_of_the_framework_is_that_of_its_native_one(db):
     assert handles[1].result()["args"] == ["x"]
     with pytest.raises(InvalidArguments, match="too many positional arguments"):
         app.echo.bind(1, 2)
+
+
+def test_calls_of_tasks_of_the_framework_are_members_of_workflows(db):
+    """Beside native ones, plain and async, with a context, of any alias; PREVIOUS is the result of the one before."""
+    with workflow("mixed") as flow:
+        first = flow.add(app.aadd.bind(1, 2), name="first")
+        second = flow.add(app.add.using(backend="patient", queue_name="mail").bind(PREVIOUS, more=4), after=first)
+        third = flow.add_many([app.echo.bind("a"), app_tasks.add.bind(5)], after=second, name="third", collect=True)
+        flow.add(app.tell.bind("end"), after=third, name="last")
+    run_jobs()
+    assert flow.handle.status() == "succeeded"
+    assert list(flow.handle.results("third")) == ["a", 5]
+    done = {job.task.rpartition(".")[2]: job for job in SucceededJob.objects.exclude(task=app_tasks.add.name)}
+    assert {name: job.result for name, job in done.items() if name != "tell"} == {"aadd": 3, "add": 7, "echo": "a"}
+    assert done["tell"].result["args"] == ["end"]
+    result = app.add.using(backend="patient").get_result(str(done["add"].pk))
+    assert (result.return_value, result.backend, result.task.queue_name) == (7, "patient", "mail")
+
+
+def test_dead_member_that_is_a_task_of_the_framework_lets_its_workflow_go_on_when_it_is_retried(db):
+    handle = chain(app.fail.bind("no luck"), app.echo.bind("after")).enqueue()
+    run_jobs(errors="collect")
+    assert handle.state().is_stuck
+    DeadJob.objects.update(task=app.echo.module_path)  # as by a repaired function
+    assert handle.retry() == 1
+    run_jobs()
+    assert handle.status() == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("add", "error"),
+    [
+        (lambda flow: flow.add(app.echo), r"add\(\) takes a call: it is the task tests.app.contract.echo without "),
+        (lambda flow: flow.add_many([app.echo]), r"calls\[0\] of add_many\(\) is no call: .* Write echo.bind\("),
+        (
+            lambda flow: flow.add(app.lent),
+            "the task tests.app.contract.lent of the alias 'dummy' in TASKS, .*PgQueueBackend",
+        ),
+        (lambda flow: flow.add_many([app.lent]), "alias 'dummy' in TASKS"),
+        (lambda _: chain(app.lent), "takes an iterable of calls: .* alias 'dummy' in TASKS"),
+        (lambda flow: flow.add(3), "it is of the type int. A member is a call made by bind"),
+    ],
+)
+def test_what_is_no_call_of_a_task_of_this_queue_is_refused_with_the_remedy(add, error):
+    with pytest.raises(InvalidWorkflow, match=error):
+        add(NewWorkflow("w"))
 
 
 def test_schedule_of_a_task_of_another_backend_is_reported(monkeypatch):

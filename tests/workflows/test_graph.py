@@ -189,7 +189,7 @@ def test_members_are_calls(given):
 
 
 def test_add_takes_a_call():
-    with pytest.raises(InvalidWorkflow, match="made by bind"):
+    with pytest.raises(InvalidWorkflow, match=r"Write record\.bind\("):
         group([]).add(record)
     with pytest.raises(InvalidWorkflow, match="one call or more"):
         chain()
