@@ -1,10 +1,11 @@
 """System checks. docs/reference/checks.md lists their ids, which are stable; ``backend`` checks aliases in TASKS."""
 
 import inspect
+import os
 import re
 import sys
 import sysconfig
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +28,7 @@ from django_pgqueue.conf import (
     LARGEST_OUTBOX,
     OF_SHARDS,
     SETTINGS,
+    SLOTS,
     Setting,
     conf,
     load_middleware,
@@ -105,6 +107,22 @@ def check_queues(**_: Any) -> Iterator[CheckMessage]:
                 f"{user} is on the queue {queue!r}, which PGQUEUE['QUEUES'] does not declare.{near}",
                 hint=f"Correct the name, or add {queue!r}: {{}} to PGQUEUE['QUEUES'].",
                 id="pgqueue.E010",
+            )
+
+
+@register("pgqueue")
+def check_keys(**_: Any) -> Iterator[CheckMessage]:
+    """Find tasks whose jobs have two keys that may be on different databases."""
+    if not _settings_are_readable() or any(_wrong_shards(conf.shards)) or any(_wrong_defaults(conf.task_defaults)):
+        return
+    for name in registry.known():
+        options = registry.get(name).options
+        if options.unique and options.limit and not options.shard_by and conf.is_on_several(options.queue):
+            yield Error(
+                f"Jobs of the task {name} have a unique key and a concurrency key, and the queue {options.queue!r} is "
+                "on several databases in PGQUEUE['SHARDS'].",
+                hint="Name the arguments that both keys have in common by shard_by, as in shard_by='account_id'.",
+                id="pgqueue.E011",
             )
 
 
@@ -305,7 +323,7 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
     yield from _wrong_middleware(values["MIDDLEWARE"])
     yield from _wrong_queues(values["QUEUES"])
     yield from _wrong_shards(values["SHARDS"])
-    yield from _shared_queues(values["SHARDS"])
+    yield from _spread_queues(values["SHARDS"])
     yield from _shared_numbers(values)
     yield from _wrong_outboxes(values["OUTBOXES"])
     yield from _wrong_defaults(values["TASK_DEFAULTS"])
@@ -402,6 +420,10 @@ def _wrong_shards(value: Any) -> Iterator[CheckMessage]:
         if not isinstance(queues, list | tuple | set) or not all(isinstance(one, str) for one in queues):
             text = f"PGQUEUE['SHARDS'][{alias!r}]['queues'] is {queues!r}."
             yield Error(text, hint="Use a list of names of queues.", id="pgqueue.E002")
+        slots = given.get("slots", ())
+        if not isinstance(slots, Sequence) or not all(isinstance(one, int) and 0 <= one < SLOTS for one in slots):
+            text = f"PGQUEUE['SHARDS'][{alias!r}]['slots'] is {slots!r}."
+            yield Error(text, hint=f"Use numbers from 0 to {SLOTS - 1}, as range(0, 512).", id="pgqueue.E002")
         for key in ("listen", "maintenance"):
             if given.get(key) is not None:
                 yield from _unusable_alias(given[key], f"PGQUEUE['SHARDS'][{alias!r}][{key!r}]")
@@ -424,18 +446,58 @@ def _wrong_outboxes(value: Any) -> Iterator[CheckMessage]:
         )
 
 
-def _shared_queues(value: Any) -> Iterator[CheckMessage]:
-    if any(_wrong_shards(value)):
+def _spread_queues(value: Any) -> Iterator[CheckMessage]:
+    """Look at queues on several databases, and at the slots that say which of these has which key."""
+    if any(one.id == "pgqueue.E002" for one in _wrong_shards(value)):
         return
-    used: dict[str, str] = {}
+    of_queues: dict[str, list[str]] = {}
+    owners: dict[int, str] = {}
     for alias, given in value.items():
         for queue in given.get("queues", ()):
-            if used.setdefault(queue, alias) != alias:
+            of_queues.setdefault(queue, []).append(alias)
+        for slot in given.get("slots", ()):
+            if owners.setdefault(slot, alias) != alias:
                 yield Error(
-                    f"The queue {queue!r} is on {used[queue]!r} and {alias!r} in PGQUEUE['SHARDS'].",
-                    hint="Name it on one of them.",
+                    f"The slot {slot} is on {owners[slot]!r} and {alias!r} in PGQUEUE['SHARDS'].",
+                    hint="Jobs of one key would be on both. Name it on one of them.",
                     id="pgqueue.E002",
                 )
+                return
+    spread = {queue: aliases for queue, aliases in of_queues.items() if len(aliases) > 1}
+    if len({tuple(aliases) for aliases in spread.values()}) > 1:
+        (one, first), (other, second) = list(spread.items())[:2]
+        yield Error(
+            f"In PGQUEUE['SHARDS'] the queue {one!r} is on {first}, and {other!r} on {second}.",
+            hint="Name all queues that are on several databases on the same ones: they share the slots of keys.",
+            id="pgqueue.E002",
+        )
+    elif spread:
+        [aliases, *_] = spread.values()
+        yield from _lost_slots(owners, aliases)
+        yield from _impatient(aliases)
+
+
+def _lost_slots(owners: Mapping[int, str], aliases: Collection[str]) -> Iterator[CheckMessage]:
+    lost = [slot for slot in range(SLOTS) if owners.get(slot) not in aliases]
+    if owners and lost:
+        yield Caution(
+            f"{len(lost)} of the slots 0 to {SLOTS - 1} are on no database in PGQUEUE['SHARDS'], as {lost[0]}.",
+            hint="Enqueueing jobs with keys in them raises ShardUnavailable. Add them to 'slots' of a database, unless "
+            "they are just being moved.",
+            id="pgqueue.W014",
+        )
+
+
+def _impatient(aliases: Collection[str]) -> Iterator[CheckMessage]:
+    for alias in aliases:
+        options = connections.settings[alias].get("OPTIONS", {}) if alias in connections else {"connect_timeout": 0}
+        if "connect_timeout" not in options and "PGCONNECT_TIMEOUT" not in os.environ:
+            yield Caution(
+                f"DATABASES[{alias!r}] has no connect_timeout.",
+                hint="While its server is silent, enqueueing would wait without an end in place of going to another "
+                "database. Set OPTIONS to {'connect_timeout': 3}.",
+                id="pgqueue.W015",
+            )
 
 
 def _shared_numbers(values: dict[str, Any]) -> Iterator[CheckMessage]:

@@ -178,7 +178,8 @@ class ShardSettings(TypedDict, total=False):
     """A database of the queue in ``PGQUEUE["SHARDS"]``, by its alias."""
 
     number: int  # 1 to 31, for life: the ids of its jobs begin with it; that of DATABASE is 0 unless it is given
-    queues: Sequence[str]  # that are on this database: their jobs are put there
+    queues: Sequence[str]  # that are on this database, or on several
+    slots: Sequence[int]  # of keys, 0 to 1023, whose jobs are put on this one of several databases
     listen: str | None  # as LISTEN_DATABASE
     maintenance: str | None  # as MAINTENANCE_DATABASE
 
@@ -189,6 +190,9 @@ NUMBER_SHIFT: Final = 48
 LARGEST_NUMBER: Final = 31
 
 LARGEST_OUTBOX: Final = 127
+
+SLOTS: Final = 1024
+"""Number of the slots that the keys of jobs are in, where a queue is on several databases."""
 
 OF_SHARDS: Final = ShardSettings.__optional_keys__
 
@@ -331,13 +335,41 @@ class Settings:
         """Aliases of all databases that hold a queue; that of ``DATABASE`` is the first."""
         return tuple(dict.fromkeys([self.database, *self.shards]))
 
+    @property
+    def queue_databases(self) -> Mapping[str, tuple[str, ...]]:
+        """Aliases of the databases that each queue is on, of those that the shards name."""
+        found: dict[str, tuple[str, ...]] | None = self.known.get("queue_databases")
+        if found is None:
+            found = {}
+            for alias, given in self.shards.items():
+                for queue in given.get("queues", ()):
+                    found[queue] = (*found.get(queue, ()), alias)
+            self.known["queue_databases"] = found
+        return found
+
+    def is_on_several(self, queue: str) -> bool:
+        """Whether jobs of a queue are put on several databases."""
+        return len(self.queue_databases.get(queue, ())) > 1
+
     def database_for(self, queue: str) -> str:
-        """Return the alias of the database that a queue is on, for code that names none; see ``database_here``."""
-        pinned = self.known.get("queue_databases")
-        if pinned is None:
-            pinned = {name: alias for alias, given in self.shards.items() for name in given.get("queues", ())}
-            self.known["queue_databases"] = pinned
-        return pinned.get(queue) or self.database_here
+        """Return the alias of the database that a queue is on, for code that names none; see ``database_here``.
+
+        Of several it is that one, else the first.
+        """
+        aliases = self.queue_databases.get(queue)
+        if aliases is None or (len(aliases) > 1 and self.database_here in aliases):
+            return self.database_here
+        return aliases[0]
+
+    def database_with(self, slot: int, queue: str) -> str | None:
+        """Return the alias of the one of a queue's databases that has a slot, the first where none has any; or None."""
+        owners: dict[int, str] | None = self.known.get("slot_databases")
+        if owners is None:
+            owners = {slot: alias for alias, given in self.shards.items() for slot in given.get("slots", ())}
+            self.known["slot_databases"] = owners
+        aliases = self.queue_databases[queue]
+        alias = owners.get(slot) if owners else aliases[0]
+        return alias if alias in aliases else None
 
     @property
     def database_here(self) -> str:

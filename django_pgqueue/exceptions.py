@@ -10,6 +10,7 @@
     ├── InvalidSchedule        (ValueError)            a wrong cron entry, interval, time zone or other value
     ├── InvalidLimit           (ValueError)            a pause or a limit that cannot work
     ├── QueueFull              (queue.Full)            the queue has no room for more jobs
+    ├── ShardUnavailable       (OperationalError)      the database that a job belongs on cannot be reached
     ├── InvalidBulkAction      (ValueError)            an action that can never be done to many jobs
     ├── InvalidFilter          (ValueError)            a filter on a field that these jobs do not have
     ├── InvalidWorkflow        (ValueError)            a workflow that cannot work
@@ -48,6 +49,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
+from django.db import OperationalError
 from django.db.transaction import TransactionManagementError
 
 from django_pgqueue.states import LONGEST_DELAY, DeathReason
@@ -85,6 +87,7 @@ __all__ = [
     "ResultNotKept",
     "ResultRefused",
     "Retry",
+    "ShardUnavailable",
     "Snooze",
     "StageClosed",
     "TaskDoesNotExist",
@@ -139,6 +142,13 @@ class QueueFull(PgQueueError, standard_queue.Full):
         self.queue = queue
         self.max_backlog = max_backlog
         self.queued = queued
+
+
+class ShardUnavailable(PgQueueError, OperationalError):
+    """None of the databases that a job may be put on can be reached; with a key, that is one of them.
+
+    Nothing was enqueued, of several jobs none.
+    """
 
 
 class InvalidBulkAction(PgQueueError, ValueError):

@@ -172,6 +172,7 @@ class Limit(_Rule):
 UniqueOption = Unique | KeyBy | bool
 LimitOption = Limit | Sequence[Limit] | Literal[False] | None  # False: none
 FairOption = KeyBy | Literal[False]  # False: none
+ShardOption = KeyBy | Literal[False]  # False: none of its own
 
 
 def as_json(value: Any) -> Any:
@@ -188,6 +189,16 @@ def fair_by(given: FairOption) -> KeyBy:
     by = _checked_by("fair", given)
     if by == ():
         raise InvalidOption("fair is a function, or names of arguments, not (): of one key there are no turns.")
+    return by
+
+
+def shard_by(given: ShardOption) -> KeyBy:
+    """Return what ``shard_by=`` was given, checked; None for no key. Raise InvalidOption where it makes none."""
+    if given is None or given is False:
+        return None
+    by = _checked_by("shard_by", given)
+    if by == ():
+        raise InvalidOption("shard_by is a function, or names of arguments, not (): one key is on one database.")
     return by
 
 
@@ -258,6 +269,13 @@ class KeysBy:
 
 
 NONE = KeysBy()
+
+
+def shard_function(
+    signature: inspect.Signature, by: KeyBy, *, sensitive_parameters: frozenset[str] | bool = frozenset()
+) -> Compute:
+    """Return the function that computes by which key a job is put on one of several databases, as ``KeysBy``."""
+    return _key_function("shard_by", by, _Arguments(signature, sensitive_parameters))
 
 
 class _Arguments(NamedTuple):

@@ -15,7 +15,17 @@ from django.utils import timezone
 
 from django_pgqueue.conf import OF_DEFAULTS, LogLevel, conf
 from django_pgqueue.exceptions import ConfigurationError, InvalidOption, delay_seconds
-from django_pgqueue.keys import Conflict, FairOption, Limit, LimitOption, Unique, UniqueOption, fair_by
+from django_pgqueue.keys import (
+    Conflict,
+    FairOption,
+    Limit,
+    LimitOption,
+    ShardOption,
+    Unique,
+    UniqueOption,
+    fair_by,
+    shard_by,
+)
 from django_pgqueue.retry_policy import DEFAULT_RULE, Backoff, BackoffRule, DiscardOn, Discards
 from django_pgqueue.states import (
     HIGHEST_PRIORITY,
@@ -98,9 +108,14 @@ class Options:
             the key, shared by all tasks that make it of the same names; or a function of the arguments.
             None, False: no key.
         fair_key: the key itself. 1 to 500 characters.
+        shard_by: where the queue is on several databases, jobs with different keys may be on different ones, those with
+            the same key are on one: names of arguments, whose values make the key, shared by all tasks that make it of
+            the same names; or a function of the arguments, which returns None for a job without a key. None, False:
+            the unique key, or the concurrency key.
         tags: words by which people find the job: up to 20, of 1 to 100 characters each.
         metadata: a JSON object that travels with the job. Never interpreted, but for ``traceparent``.
-        database: alias to enqueue on. None: that of the running job, else ``PGQUEUE["DATABASE"]``.
+        database: alias to enqueue on. None: that of the queue in ``PGQUEUE["SHARDS"]``, or of the running job, else
+            ``PGQUEUE["DATABASE"]``.
 
     Raises:
         InvalidOption: a value is out of range or of the wrong type.
@@ -124,6 +139,7 @@ class Options:
     limit_key: str | None = None
     fair: FairOption = None
     fair_key: str | None = None
+    shard_by: ShardOption = None
     tags: Tags = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     database: str | None = None
@@ -158,6 +174,7 @@ class Options:
         object.__setattr__(self, "unique", Unique.of("unique", self.unique))
         object.__setattr__(self, "limit", Limit.of("limit", self.limit))
         object.__setattr__(self, "fair", fair_by(self.fair))
+        object.__setattr__(self, "shard_by", shard_by(self.shard_by))
         if self.on_conflict is not None:
             check_word("on_conflict", self.on_conflict, tuple(OnConflict))
 
@@ -305,6 +322,7 @@ class SharedOptions(TypedDict, total=False):
     unique: UniqueOption
     limit: LimitOption
     fair: FairOption
+    shard_by: ShardOption
     head_start: float | dt.timedelta | None
     tags: Tags
 

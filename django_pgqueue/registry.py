@@ -16,7 +16,7 @@ from django.apps import apps
 from django_pgqueue import keys
 from django_pgqueue.conf import NO_DEFAULTS, LogLevel, conf
 from django_pgqueue.exceptions import ConfigurationError, TaskDoesNotExist
-from django_pgqueue.keys import Keys, KeysBy, Limit, Unique
+from django_pgqueue.keys import Compute, Keys, KeysBy, Limit, Unique, shard_function
 from django_pgqueue.options import CallOptions, Options, RetryRules, TaskRules, changed, check_known, options_of
 from django_pgqueue.states import LONGEST_NAME
 
@@ -79,6 +79,7 @@ class TaskDefinition(TaskRules):
     adapter: TaskAdapter | None  # the rest of such a task
     takes_context: bool = False  # whether the function gets a JobContext before its arguments
     keys_by: KeysBy = field(init=False)  # how keys are computed from the arguments of a job
+    shard_by: Compute = field(init=False)  # the same for the key by which it is put on one of several databases
     is_async: bool = field(init=False)
     shapes: set[Any] = field(init=False, default_factory=set)  # of calls that fit the signature
 
@@ -92,6 +93,8 @@ class TaskDefinition(TaskRules):
         self._options = Options(**self.given)
         self._retry_rules = NO_DEFAULTS, RetryRules.of(self, NO_DEFAULTS)
         self.keys_by = self._keys_by(self._options)
+        self.shard_by = self._shard_by(self._options)
+        self._elsewhere: dict[str, Self] = {}  # by database
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
@@ -142,7 +145,16 @@ class TaskDefinition(TaskRules):
         made = self._with(given=changed(self.given, options))
         if {"unique", "limit", "fair"} & options.keys():
             made.keys_by = self._keys_by(made.options)
+        if "shard_by" in options:
+            made.shard_by = self._shard_by(made.options)
         return made
+
+    def on(self, alias: str) -> Self:
+        """Return the same task with its jobs on the database with this alias; the same one each time."""
+        found = self._elsewhere.get(alias)
+        if found is None:
+            found = self._elsewhere[alias] = self._with(given={**self.given, "database": alias})
+        return found
 
     def keys_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Keys:
         """Return the keys of a job: those of the options, or computed ones; raise InvalidOption as ``KeysBy`` does."""
@@ -172,10 +184,14 @@ class TaskDefinition(TaskRules):
             sensitive_parameters=self.sensitive_parameters,
         )
 
+    def _shard_by(self, options: Options) -> Compute:
+        return shard_function(self.signature, options.shard_by or None, sensitive_parameters=self.sensitive_parameters)
+
     def _with(self, given: Mapping[str, Any], **changes: Any) -> Self:
         made = object.__new__(type(self))
         defaults = conf.task_defaults
         changes |= {"given": given, "_options": options_of(given, defaults), "_defaults": defaults}
+        changes["_elsewhere"] = {}
         made.__dict__.update(self.__dict__ | changes)
         return made
 

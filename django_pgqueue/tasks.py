@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NoReturn, 
 from django.db import transaction
 
 from django_pgqueue import registry
+from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import ConfigurationError, InvalidOption
 from django_pgqueue.jobs.context import JobContext, current_job
-from django_pgqueue.jobs.enqueue import arguments_of, check_arguments, insert_calls, insert_many, insert_one
+from django_pgqueue.jobs.enqueue import (
+    arguments_of,
+    check_arguments,
+    insert_calls,
+    insert_many,
+    insert_on_each,
+    insert_one,
+    routed,
+)
 from django_pgqueue.jobs.handle import JobHandle, JobHandles, holder_of
 from django_pgqueue.jobs.redaction import in_errors, shown
+from django_pgqueue.jobs.routing import route
 from django_pgqueue.jobs.serialization import check_signature
 from django_pgqueue.middleware import run_if_immediate
 from django_pgqueue.options import OF_RULES, OF_TASKS, TaskOptions, check_known
@@ -137,6 +147,8 @@ class Task(TaskDefinition, Generic[P, R_co]):
         wanted = arguments_of(calls)
         if not wanted:
             return []
+        if conf.is_on_several(self.options.queue):
+            return _enqueue_on_each([Call(self, args, kwargs) for args, kwargs in wanted])
         inserted = insert_many(self, wanted)
         run_if_immediate(self.database, inserted.ids)
         return JobHandles(inserted, [self] * len(wanted))
@@ -212,7 +224,7 @@ class Call(Generic[R_co]):
             key = self.task.keys_of(self.args, self.kwargs).unique
         if key is None:
             raise InvalidOption(f"This call of {self.task.name} has no unique key to be found by: see unique.")
-        return holder_of(key, self.task.database)
+        return holder_of(key, route(self.task, self.args, self.kwargs).database)
 
     async def afind(self) -> JobHandle[R_co] | None:
         """Do what ``find`` does from async code."""
@@ -400,6 +412,8 @@ def enqueue_one(
     task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, schedule_id: int | None = None
 ) -> JobHandle[Any]:
     """Check the arguments and insert the job; ``Task.enqueue`` and ``enqueue`` end here."""
+    if schedule_id is None:
+        task = route(task, args, kwargs)
     inserted = insert_one(task, args, kwargs, schedule_id=schedule_id)
     run_if_immediate(task.database, inserted.ids)
     return JobHandle(inserted.ids[0], task.name, task.options.queue, task.database, inserted.created[0])
@@ -407,6 +421,9 @@ def enqueue_one(
 
 def enqueue_many(calls: Iterable[Call[R]], /) -> Sequence[JobHandle[R]]:
     """Enqueue many jobs, of any tasks, with one statement in the caller's transaction; all or none.
+
+    Jobs with keys, of queues that are on several databases, are inserted by one statement on each of these. All are
+    committed once all are in: only a crash between two commits leaves some.
 
     Several calls with one unique key make one job: the first, with the arguments of the last that has
     ``on_conflict="replace"``.
@@ -430,9 +447,22 @@ def enqueue_many(calls: Iterable[Call[R]], /) -> Sequence[JobHandle[R]]:
             )
     if not chosen:
         return []
+    if conf.queue_databases and any(conf.is_on_several(call.task.options.queue) for call in chosen):
+        return _enqueue_on_each(chosen)
     inserted = insert_calls(chosen)
     run_if_immediate(chosen[0].task.database, inserted.ids)
     return JobHandles(inserted, [call.task for call in chosen])
+
+
+def _enqueue_on_each(calls: Sequence[Call[R]]) -> Sequence[JobHandle[R]]:
+    """Enqueue calls where some are on queues of several databases."""
+    on_each = routed(calls)
+    inserted = insert_on_each(on_each, insert_calls)
+    handles: JobHandles[R] = JobHandles(inserted, [call.task for call in on_each])
+    if conf.immediate:
+        for handle in handles:
+            run_if_immediate(handle.database, [handle.id])
+    return handles
 
 
 async def aenqueue_many(calls: Iterable[Call[R]], /) -> Sequence[JobHandle[R]]:

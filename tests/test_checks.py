@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import override_settings
 from django.utils import translation
 
-from django_pgqueue import periodic, registry
+from django_pgqueue import Limit, periodic, registry, task
 from django_pgqueue.checks import check_distribution, check_schedules
 from django_pgqueue.models import Job
 from django_pgqueue.version import installed, version_of
@@ -83,9 +83,10 @@ def test_good_settings_raise_nothing():
         ({"OUTBOXES": {"lite": 1}}, "pgqueue.E004", "'lite' is sqlite"),
         ({"SHARDS": {"other": {"number": 1, "queues": "mail"}}}, "pgqueue.E002", "['queues'] is 'mail'"),
         (
-            {"SHARDS": {"other": {"number": 1, "queues": ["a"]}, "default": {"number": 0, "queues": ["a"]}}},
-            *("pgqueue.E002", "The queue 'a' is on 'other' and 'default'"),
+            {"SHARDS": {"other": {"number": 1, "slots": [7]}, "default": {"number": 0, "slots": range(9)}}},
+            *("pgqueue.E002", "The slot 7 is on 'other' and 'default'"),
         ),
+        ({"SHARDS": {"other": {"number": 1, "slots": [1024]}}}, "pgqueue.E002", "['other']['slots'] is [1024]"),
         ({"SHARDS": ["other"]}, "pgqueue.E002", "PGQUEUE['SHARDS'] is ['other']"),
         ({"SHARDS": {"other": {"lisen": "direct"}}}, "pgqueue.E002", "PGQUEUE['SHARDS']['other'] is {'lisen'"),
         (
@@ -327,6 +328,46 @@ def test_check_names_tasks_and_schedules_on_queues_that_are_not_declared(recode,
     )
     assert "of tests.app.tasks.record is on the queue 'nightly'" in schedule.msg
     assert not found(PGQUEUE={"QUEUES": {"emials": {}, "nightly": {}}})
+
+
+def test_queues_on_several_databases_are_on_the_same_ones():
+    queues = {"other": ["a", "b"], "default": ["a"], "second": ["b"]}
+    shards = {alias: {"number": number, "queues": names} for number, (alias, names) in enumerate(queues.items(), 1)}
+    [message] = [one for one in found(PGQUEUE={"SHARDS": shards}) if one.id == "pgqueue.E002"]
+    assert "the queue 'a' is on ['other', 'default'], and 'b' on ['other', 'second']" in message.msg
+
+
+def test_lost_slots_and_impatience_are_cautioned_of(monkeypatch):
+    of_each = {"other": range(512), "default": range(513, 1024)}
+    shards = {alias: {"number": n, "queues": ["a"], "slots": slots} for n, (alias, slots) in enumerate(of_each.items())}
+    lost, *impatient = found(PGQUEUE={"SHARDS": shards})
+    assert (lost.id, lost.msg[:64]) == (
+        "pgqueue.W014",
+        "1 of the slots 0 to 1023 are on no database in PGQUEUE['SHARDS']",
+    )
+    assert [one.msg for one in impatient] == [f"DATABASES['{alias}'] has no connect_timeout." for alias in of_each]
+    assert {one.id for one in impatient} == {"pgqueue.W015"}
+    monkeypatch.setenv("PGCONNECT_TIMEOUT", "3")
+    shards["default"]["slots"] = range(512, 1024)
+    assert found(PGQUEUE={"SHARDS": shards}) == []
+
+
+def test_two_keys_on_several_databases_need_what_they_have_in_common(settings, recode):
+    recode()
+    shards = {"other": {"number": 1, "queues": ["a"]}, "default": {"number": 0, "queues": ["a"]}}
+    settings.PGQUEUE = settings.PGQUEUE | {"SHARDS": shards}
+    both = {"queue": "a", "unique": True, "limit": Limit("name")}
+    made = task(name="tests.two_keys", **both)(two_keys)
+    try:
+        [found] = [one for one in run_checks() if one.id == "pgqueue.E011"]
+        assert "Jobs of the task tests.two_keys have a unique key and a concurrency key" in found.msg
+        task(name="tests.two_keys", shard_by="name", **both)(two_keys)
+        assert "pgqueue.E011" not in {one.id for one in run_checks()}
+    finally:
+        del registry._registry[made.name]
+
+
+def two_keys(name): ...
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import datetime as dt
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from django.core.checks import CheckMessage
@@ -35,8 +36,17 @@ from django_pgqueue.framework import (
     task_backends,
     task_enqueued,
 )
-from django_pgqueue.jobs.enqueue import arguments_of, insert_many, insert_one
+from django_pgqueue.jobs.enqueue import (
+    BoundCall,
+    CheckedCall,
+    arguments_of,
+    insert_many,
+    insert_on_each,
+    insert_one,
+    routed,
+)
 from django_pgqueue.jobs.lookup import JobState, find
+from django_pgqueue.jobs.routing import route
 from django_pgqueue.jobs.serialization import Arguments, check_keys, encode
 from django_pgqueue.jobs.unique import InsertResult
 from django_pgqueue.middleware import run_if_immediate
@@ -120,7 +130,8 @@ class PgQueueBackend(BaseTaskBackend):
         """
         self.validate_task(task)
         call = _as_json(args, kwargs)
-        [result] = self._results(task, [call], insert_one(self.native(task), *call))
+        native = route(self.native(task), *call)
+        [result] = self._results(task, [call], insert_one(native, *call))
         send(task_enqueued, type(self), result, level=logging.DEBUG)
         self._run_if_immediate([result])
         return result
@@ -146,7 +157,7 @@ class PgQueueBackend(BaseTaskBackend):
         ]
         if not wanted:
             return []
-        inserted = insert_many(self.native(task), wanted)
+        inserted = self._insert_many(self.native(task), wanted)
         results = self._results(task, wanted, inserted)
         if has_receiver(task_enqueued, logging.DEBUG):
             for result in results:
@@ -154,10 +165,17 @@ class PgQueueBackend(BaseTaskBackend):
         self._run_if_immediate(results)
         return results
 
+    def _insert_many(self, native: "registry.TaskDefinition", calls: Sequence[Arguments]) -> InsertResult:
+        if not conf.is_on_several(native.options.queue):
+            return insert_many(native, calls)
+        on_each = routed(CheckedCall(native, *call) for call in calls)
+        return insert_on_each(on_each, _insert_of_one_task)
+
     def _run_if_immediate(self, results: Sequence[PgQueueTaskResult]) -> None:
         """Run jobs once they are committed, where the setting says so; those that were run at once have a result."""
         if conf.immediate:
-            run_if_immediate(self._connection.alias, [int(result.id) for result in results])
+            for alias, ids in groupby((int(result.id) for result in results), self._database_of):
+                run_if_immediate(alias, list(ids))
             for result in results:
                 with contextlib.suppress(TaskResultDoesNotExist):
                     result.refresh()
@@ -173,7 +191,7 @@ class PgQueueBackend(BaseTaskBackend):
     def _result_of_conflict(self, task: AnyTask, call: Arguments, job_id: int) -> PgQueueTaskResult:
         """Return the result of the job that has the unique key; it may be gone by now, and leave nothing."""
         try:
-            return self._result_of(find(self._connection, job_id))
+            return self._result_of(find(CallerConnection(self._database_of(job_id)), job_id))
         except JobDoesNotExist:
             return self._first_result(task, call, job_id, (None, None))
 
@@ -231,14 +249,14 @@ class PgQueueBackend(BaseTaskBackend):
     def _database_of(self, job_id: int) -> str:
         return conf.database_of(job_id, self.options.get("database"))
 
-    @property
-    def _connection(self) -> CallerConnection:
-        return CallerConnection(self.options.get("database"))
-
     # Checks
 
     def check(self, **_: Any) -> list[CheckMessage]:
         return [*super().check(), *problems_of(self.alias, self._parameters)]
+
+
+def _insert_of_one_task(calls: Sequence[BoundCall]) -> InsertResult:
+    return insert_many(calls[0].task, [(call.args, call.kwargs) for call in calls])
 
 
 def _as_json(args: Sequence[Any], kwargs: Mapping[str, Any], *, what: str = "") -> Arguments:

@@ -13,7 +13,17 @@ from django_pgqueue.backend.execution import adapter_of
 from django_pgqueue.backport import of_both
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidOption
 from django_pgqueue.framework import AnyTask, InvalidTask, InvalidTaskBackend, Task, TaskResultMismatch
-from django_pgqueue.keys import Conflict, FairOption, Limit, LimitOption, Unique, UniqueOption, fair_by
+from django_pgqueue.keys import (
+    Conflict,
+    FairOption,
+    Limit,
+    LimitOption,
+    ShardOption,
+    Unique,
+    UniqueOption,
+    fair_by,
+    shard_by,
+)
 from django_pgqueue.options import (
     MEANT,
     OF_CALLS,
@@ -57,6 +67,7 @@ class PgQueueTask(AnyTask, OwnOptionsOrNone):
     limit_key: str | None = None
     fair: FairOption = None
     fair_key: str | None = None
+    shard_by: ShardOption = None
     tags: Tags | None = None
     metadata: Mapping[str, Any] | None = None
 
@@ -279,7 +290,8 @@ def check_options(given: Mapping[str, Any]) -> None:
     for name, rule in (("unique", Unique), ("limit", Limit)):
         rule.of(name, given.get(name))
     fair_by(given.get("fair"))
-    known = {name: value for name, value in given.items() if name not in {"unique", "limit", "fair"}}
+    shard_by(given.get("shard_by"))
+    known = {name: value for name, value in given.items() if name not in {"unique", "limit", "fair", "shard_by"}}
     made = tasks.make(lambda: None, name="any", **known)
     if made.discard_on is not None:
         _ = made.discard_on.classes

@@ -92,6 +92,11 @@ def is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
     return connection.in_atomic_block or not connection.autocommit or _is_open_beneath(connection)
 
 
+def has_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Whether a transaction is open for Django; does not connect."""
+    return connection.in_atomic_block or (connection.connection is not None and not connection.autocommit)
+
+
 def _is_open_beneath(connection: BaseDatabaseWrapper) -> bool:
     pgconn = getattr(connection.connection, "pgconn", None)  # of psycopg; it knows without asking
     return pgconn is not None and pgconn.transaction_status in OPEN

@@ -18,7 +18,7 @@ from django_pgqueue.db.errors import is_locked
 from django_pgqueue.db.notify import notify_limits
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidLimit, InvalidOption
-from django_pgqueue.flow.queue_limits import MOST, Limits, checked_name, write_limits
+from django_pgqueue.flow.queue_limits import MOST, Limits, checked_name, on_each_database, write_limits
 from django_pgqueue.states import LONGEST_QUEUE
 from django_pgqueue.validation import UNNAMED, By, check_name, check_seconds, check_whole, seconds_of
 
@@ -122,6 +122,7 @@ def _apply(database: QueueConnection, name: str, limits: Limits) -> bool:
         return False
 
 
+@on_each_database
 def restore(name: str, *, by: By = "", database: str | None = None) -> bool:
     """Give a queue the limits that ``PGQUEUE["QUEUES"]`` declares, in place of those that were set by hand.
 

@@ -6,10 +6,12 @@ no row of a queue: its first claim does, or maintenance where no worker claims.
 """
 
 import datetime as dt
+import functools
 import logging
 import math
 import re
-from typing import Any, Final, NamedTuple, Self, overload
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, ParamSpec, Self, TypeVar, overload
 
 from django.conf import settings
 from django.utils import timezone
@@ -24,6 +26,9 @@ from django_pgqueue.stored_values import aware
 from django_pgqueue.validation import UNNAMED, By, check_name, is_text, name_of
 
 logger = logging.getLogger("django_pgqueue")
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 MOST = 1_000_000  # jobs at once, in a period of a rate, or in a burst
 
@@ -46,6 +51,24 @@ class _Unchanged:
 _UNCHANGED: Final = _Unchanged()
 
 
+def on_each_database(action: Callable[P, R]) -> Callable[P, R]:
+    """Let an action on a queue that is on several databases, and names none, be done on each of them.
+
+    One after another; the result is true if it is on one of them.
+    """
+
+    @functools.wraps(action)
+    def act(*args: P.args, **kwargs: P.kwargs) -> R:
+        name = kwargs.get("name", args[0] if args else None)
+        if kwargs.get("database") is not None or not isinstance(name, str) or not conf.is_on_several(name):
+            return action(*args, **kwargs)
+        done = [action(*args, **{**kwargs, "database": alias}) for alias in conf.queue_databases[name]]  # type: ignore[arg-type]
+        return max(done, key=bool)
+
+    return act
+
+
+@on_each_database
 def pause(
     name: str,
     *,
@@ -91,6 +114,7 @@ def pause(
     return bool(is_new)
 
 
+@on_each_database
 def resume(name: str, *, by: By = "", database: str | None = None) -> bool:
     """Let workers start jobs of a queue again, in the caller's transaction; they learn of it after its commit.
 
@@ -135,6 +159,7 @@ def limit(
 ) -> None: ...
 
 
+@on_each_database
 def limit(
     name: str,
     *,

@@ -6,10 +6,10 @@ import inspect
 import json
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from django.db import connections
+from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_pgqueue import registry
@@ -22,6 +22,7 @@ from django_pgqueue.flow.backlog import check_backlog, max_backlog
 from django_pgqueue.jobs import unique
 from django_pgqueue.jobs.context import find_current
 from django_pgqueue.jobs.redaction import in_errors
+from django_pgqueue.jobs.routing import route
 from django_pgqueue.jobs.serialization import Arguments, check_signature, encode, encode_many, numbered
 from django_pgqueue.jobs.unique import InsertResult
 from django_pgqueue.middleware import UNSEEN, Unseen, around_insert
@@ -66,6 +67,44 @@ def insert_one(
         inserted.ready.clear()  # woken already
     _notify(task, inserted)
     return inserted
+
+
+def routed(calls: Iterable[BoundCall]) -> Sequence[BoundCall]:
+    """Return calls with the databases that their jobs are put on; those without a key go together, where they may.
+
+    Raises:
+        ShardUnavailable, InvalidArguments, InvalidOption: as ``route``.
+    """
+    chosen: dict[str, str] = {}
+    return [CheckedCall(route(one.task, one.args, one.kwargs, chosen), one.args, one.kwargs) for one in calls]
+
+
+def insert_on_each(calls: Sequence[BoundCall], insert: Callable[[Sequence[BoundCall]], InsertResult]) -> InsertResult:
+    """Insert the calls of each database in a transaction there, which are committed once all of them are in.
+
+    A crash between two commits leaves the jobs of some databases, which the caller has not got the handles of.
+
+    Args:
+        calls: as ``routed`` returns them.
+        insert: inserts those of one database.
+    """
+    places: dict[str, list[int]] = {}
+    for place, call in enumerate(calls):
+        places.setdefault(call.task.database, []).append(place)
+    if len(places) < 2:  # noqa: PLR2004 - several
+        return insert(calls)
+    ids, created = [0] * len(calls), [True] * len(calls)
+    instants: dict[int, Sequence[Any]] = {}
+    with contextlib.ExitStack() as transactions:
+        for alias in sorted(places, key=conf.number_of):  # in one order, so that no two callers wait for each other
+            if not conf.outboxes or not outbox_for(alias):
+                _warn_of_other_transactions(postgresql(alias), besides=places)
+                transactions.enter_context(transaction.atomic(using=alias))
+            inserted = insert([calls[place] for place in places[alias]])
+            for place, job_id, is_new in zip(places[alias], inserted.ids, inserted.created, strict=True):
+                ids[place], created[place] = job_id, is_new
+            instants |= inserted.instants
+    return InsertResult(ids, created, instants=instants)
 
 
 def insert_many(task: TaskDefinition, calls: Sequence[Arguments]) -> InsertResult:
@@ -400,11 +439,11 @@ def _parameters(task: TaskDefinition, seen: Unseen, schedule_id: int | None) -> 
     }
 
 
-def _warn_of_other_transactions(queue: BaseDatabaseWrapper) -> None:
+def _warn_of_other_transactions(queue: BaseDatabaseWrapper, besides: Collection[str] = ()) -> None:
     if queue.in_atomic_block or not queue.get_autocommit():
         return
     for connection in connections.all(initialized_only=True):
-        if connection.alias != queue.alias and connection.in_atomic_block:
+        if connection.alias != queue.alias and connection.in_atomic_block and connection.alias not in besides:
             warnings.warn(
                 f"A job is enqueued on {queue.alias!r} inside atomic() on {connection.alias!r}: it stays even if that "
                 f"rolls back. Use bind(…).enqueue_on_commit(using={connection.alias!r}), or PGQUEUE['OUTBOXES'].",

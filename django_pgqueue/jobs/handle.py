@@ -192,7 +192,7 @@ class JobHandles(Sequence[JobHandle[R_co]]):
     """
 
     def __init__(self, inserted: InsertResult, tasks: Sequence[TaskDefinition]) -> None:
-        """Take over the result of an insert. ``tasks``: of each job, all on one database."""
+        """Take over the result of an insert. ``tasks``: of each job."""
         self._inserted = inserted
         self._tasks = tasks
         self._places = {task: (task.name, task.options.queue, task.database) for task in set(tasks)}

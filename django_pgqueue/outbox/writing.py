@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from django.db import ProgrammingError, connections
 
 from django_pgqueue.conf import NUMBER_SHIFT, conf
-from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.connections import CallerConnection, has_transaction
 from django_pgqueue.db.errors import is_of_another_schema
 from django_pgqueue.db.queries import MOST_OF_NUMBER, statement
 
@@ -52,8 +52,7 @@ def outbox_for(alias: str) -> str | None:
 
     A transaction that is open on the queue's database itself is preferred.
     """
-    queue = connections[alias]
-    if queue.in_atomic_block or not queue.get_autocommit():
+    if has_transaction(connections[alias]):
         return None
     return next((one for one in conf.outboxes if one != alias and connections[one].in_atomic_block), None)
 

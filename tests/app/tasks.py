@@ -52,6 +52,12 @@ def record_beside_another() -> None:
 
 
 @task
+def enqueue_on(queue: str, number: int) -> list[str]:
+    """Enqueue jobs on a queue; return the databases that they are on."""
+    return sorted({noop.using(queue=queue).enqueue().database for _ in range(number)})
+
+
+@task
 def act_here() -> dict:
     """Do what goes to the database of the job, and say where this was."""
     job, following = current_job(), noop.enqueue()

@@ -156,7 +156,6 @@ def test_job_of_an_alias_that_is_gone_runs_under_that_of_its_task(queue, backend
 
 def test_times_are_naive_where_time_zones_are_not_used(queue, settings, heard):
     settings.USE_TZ = False
-    task_backends["default"]._connection  # noqa: B018
     result = app.tell.enqueue()
     work(queue)
     assert {timezone.is_naive(told.enqueued_at) for _, _, told in heard} == {True}

@@ -33,7 +33,7 @@ STORED = {
 }
 """For the task ``record``, whose argument is ``label``."""
 
-NOT_STORED = {"on_conflict", "database"}
+NOT_STORED = {"on_conflict", "database", "shard_by"}
 
 ALL_BUT_THOSE_THAT_EXCLUDE_OTHERS = [
     {option: value for option, value in STORED.items() if option not in without}

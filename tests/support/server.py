@@ -119,6 +119,7 @@ class Server:
         self._folder = Path(tempfile.mkdtemp(prefix="pgqueue-"))
         self.url = start(self._folder)
         self.host = unquote(urlsplit(self.url).path[1:]).rpartition("/")[0]
+        self.is_up = True
         self._server = get_server(self._folder.resolve() / f"pg{TARGET_POSTGRES_VERSION}")
 
     def connect(self) -> psycopg.Connection:
@@ -127,6 +128,12 @@ class Server:
     def restart(self, mode: str) -> None:
         """End it, ``fast`` in good order or ``immediate`` as by a crash, and start it again; wait until it answers."""
         self._control("-m", mode, "-l", str(self._server.log), "restart")
+        self.is_up = True
+
+    def stop(self) -> None:
+        """End it as by a crash; ``restart`` starts it again."""
+        self._control("-m", "immediate", "stop")
+        self.is_up = False
 
     def remove(self) -> None:
         self._control("-m", "immediate", "stop")

@@ -4,7 +4,7 @@ INSTALLED_APPS = ["django.contrib.contenttypes", "django_pgqueue", "shop"]
 SECRET_KEY = "types only"
 USE_TZ = True
 PGQUEUE: PgQueueSettings = {
-    "SHARDS": {"queue_2": {"number": 1, "listen": "queue_2_direct"}},
+    "SHARDS": {"queue_2": {"number": 1, "listen": "queue_2_direct", "queues": ["mail"], "slots": range(512)}},
     "RETENTION_DAYS": 7,
     "IMMEDIATE_ERRORS": "log",
     "JSON_ENCODER": None,

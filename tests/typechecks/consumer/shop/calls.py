@@ -27,7 +27,15 @@ from django_pgqueue import (
     workflow,
     workflows,
 )
-from django_pgqueue.exceptions import JobDied, JobExpired, JobWasKilled, NoResult, PgQueueError, QueueFull
+from django_pgqueue.exceptions import (
+    JobDied,
+    JobExpired,
+    JobWasKilled,
+    NoResult,
+    PgQueueError,
+    QueueFull,
+    ShardUnavailable,
+)
 from django_pgqueue.jobs import JobState, Killed, RetryResult
 from django_pgqueue.states import DeathReason, JobStatus, WorkflowStatus
 from django_pgqueue.workflows import CurrentWorkflow, NewStage, StageState, WorkflowState
@@ -52,6 +60,8 @@ def buy(order_id: int) -> int:
         pack.enqueue(order_id)
     except QueueFull as full:
         assert_type((full.queue, full.max_backlog, full.queued), tuple[str, int, int])
+    except ShardUnavailable:
+        assert_type(pack.using(shard_by="order_id").bind(order_id).find(), JobHandle[str] | None)
 
     pack.enqueue()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     pack.enqueue("seven")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
