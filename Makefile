@@ -88,6 +88,7 @@ foreign: $(INSTALLED) ## Run packages from PyPI with this one; needs Python 3.12
 	$(call timed,Packages of others,$(PYTEST) $(TESTS))
 
 soak: $(INSTALLED) ## Let everything go wrong for MINUTES=10; SEED=... as in an earlier one
+	$(BIN)/python -m tests.chaos.outbox $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 lint: $(INSTALLED) ## Check style, format and prose

@@ -35,6 +35,7 @@ STEPS = (
     Step("latency", "", "--jobs=50"),
     Step("waiting", "", "--jobs=30"),
     Step("enqueue", "", "--jobs=200"),
+    Step("outbox", "", "--jobs=5000"),
     Step("tracing", "", "--jobs=20000 --single=200 --turns=20"),
     Step("logs", "", "--jobs=20000"),
     Step("logs", "--quiet", "--jobs=20000"),

@@ -13,7 +13,11 @@ if "DATABASE_URL" not in os.environ:  # worker processes that benchmarks start i
     os.environ["DATABASE_URL"] = embedded_database_url(ROOT / ".postgres")
 
 SECRET_KEY = "benchmarks only"
-DATABASES = {"default": environ.Env().db("DATABASE_URL") | {"NAME": "pgqueue_bench"}}
-INSTALLED_APPS = ["django_pgqueue", "benchmarks"]
+DATABASES = {
+    "default": environ.Env().db("DATABASE_URL") | {"NAME": "pgqueue_bench"},
+    "data": environ.Env().db("DATABASE_URL") | {"NAME": "pgqueue_bench_data"},  # of a project that has an outbox
+}
+DATABASE_ROUTERS = ["django_pgqueue.routers.PgQueueRouter"]
+INSTALLED_APPS = ["django_pgqueue", "django_pgqueue.outbox", "benchmarks"]
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

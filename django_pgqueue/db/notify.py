@@ -35,6 +35,10 @@ ECHO: Final = "?~"  # then something random: does a notification arrive?
 # end. A payload is the id of a job that has ended.
 ENDS: Final = "pgqueue_done"
 
+# The channel of an outbox, in the database that has it. A payload is the number of the queue's database for which calls
+# are there.
+OUTBOX: Final = "pgqueue_outbox"
+
 MOST_KEYS = 100  # maximum number of concurrency keys named in notifications; more are announced as any key
 
 
@@ -134,6 +138,12 @@ def notify_bulk_action(alias: str) -> None:
     """Announce a bulk action when the caller's transaction has committed."""
     if conf.notify:
         _after_commit(alias, (OPERATE,))
+
+
+def notify_relays(outbox: str, number: int) -> None:
+    """Announce calls in an outbox for the database with this number when the caller's transaction has committed."""
+    if conf.notify:
+        _after_commit(outbox, (str(number),), OUTBOX)
 
 
 def notify_waiters(database: Database, ids: Collection[int]) -> None:

@@ -159,6 +159,14 @@ class QueueLine:
         return self.has_work and not self.is_paused and not self.workers
 
 
+class OutboxLine(NamedTuple):
+    """The calls in an outbox for one database of the queue."""
+
+    outbox: str  # the alias of the database that has it
+    waiting: BoundedCount
+    oldest_seconds: float | None  # for which a call has waited for longest; None: none waits
+
+
 @dataclass(frozen=True)
 class QueuePace:
     hour: RecentWork
@@ -190,6 +198,13 @@ def lines_of(names: Collection[str], alias: str, living: Collection[Worker] | No
         )
         for name in names
     ]
+
+
+def outbox_line(outbox: str, alias: str) -> OutboxLine:
+    """Count the calls that wait in an outbox for the queue on ``alias``, up to 10,000."""
+    parameters = {"number": conf.number_of(alias), "limit": CAPS[0] + 1}
+    [(waiting, seconds)] = CallerConnection(outbox).rows(statement("outbox_overview"), parameters)
+    return OutboxLine(outbox, _capped(waiting, CAPS[0]), seconds)
 
 
 def names(alias: str) -> list[str]:

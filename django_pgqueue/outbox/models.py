@@ -14,6 +14,7 @@ class OutboxCall(models.Model):
 
     class Meta:
         db_table = "pgqueue_outbox"
+        indexes = [models.Index(fields=["number", "id"], name="pgqueue_outbox_number")]
 
     def __str__(self) -> str:
         return str(self.pk)

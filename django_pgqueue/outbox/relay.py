@@ -9,8 +9,11 @@ import contextlib
 import json
 import logging
 import math
+import os
+import selectors
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django.db import Error
@@ -18,16 +21,20 @@ from django.db import Error
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection, number_array
 from django_pgqueue.db.errors import first_line, is_locked, is_too_much, is_transient
-from django_pgqueue.db.notify import ADMIT, queue_payload, send_or_warn
+from django_pgqueue.db.notify import ADMIT, OUTBOX, queue_payload, send_or_warn
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs import unique
+from django_pgqueue.jobs.serialization import numbered
 from django_pgqueue.keys import Keys
 from django_pgqueue.outbox.writing import OUTBOX_SHIFT, Origin, job_id_of
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-MOST_TOGETHER = 500
+MOST_TOGETHER = 1000
 """Maximum number of calls that are handed over in one transaction."""
+
+MOST_GONE = 5000
+"""Maximum number of notes of calls whose rows are gone, before they are removed, but for one transaction's."""
 
 LOCK_MILLISECONDS = 200  # for a unique key that an open transaction has just taken
 
@@ -42,8 +49,13 @@ class WaitingCall(NamedTuple):
     """A row of the outbox; the columns of ``take_from_outbox.sql``."""
 
     row: int
-    enqueued_at: Any
-    call: str  # JSON
+    put_at: str  # when, in the format of ISO 8601
+    unique_key: str | None
+    concurrency_key: str | None
+    fair_key: str | None
+    options: str  # JSON, alike where the options are; so are the next two
+    args: str
+    kwargs: str
 
 
 class HandedCalls(NamedTuple):
@@ -54,10 +66,14 @@ class HandedCalls(NamedTuple):
 
 
 class Relay:
-    """The pass, with its connections: one to the queue's database, one to that of each outbox.
+    """The pass, with its connections: one to the queue's database, one to that of each outbox, which listens there.
 
     Args:
         alias: the database of the queue.
+
+    Attributes:
+        empty_at: when the last pass began that has found nothing, monotonic.
+        handed_over: number of calls that were handed over, by the alias of the outbox.
     """
 
     def __init__(self, alias: str) -> None:
@@ -65,7 +81,41 @@ class Relay:
         self._queue = QueueConnection(alias, "relay")
         self._outboxes = {number: QueueConnection(outbox, "relay") for outbox, number in conf.outboxes.items()}
         self._prune_at = -math.inf  # monotonic
-        self.empty_at = -math.inf  # when the last pass began that has found nothing, monotonic
+        self.empty_at = -math.inf
+        self.handed_over: Counter[str] = Counter(dict.fromkeys(conf.outboxes, 0))
+        self._gone: list[int] = []  # the ids of calls that are noted as handed over, and whose rows are gone
+        self._due_at = -math.inf  # the next pass, monotonic
+        self._is_told = False  # of calls that the last pass may not have seen
+        self._is_stopping = False
+        self._woken_read, self._woken_write = os.pipe()
+        for outbox in self._outboxes.values():
+            outbox.listen(OUTBOX, self._hear)
+
+    def serve_once(self) -> float:
+        """Wait until calls are announced, or the next pass is due, and make it.
+
+        Where a pooler is between, or the connection is away, nothing is announced: passes are due by ``POLL_SECONDS``.
+
+        Returns:
+            0: this waits by itself.
+
+        Raises:
+            django.db.Error: as ``pass_once``. The next pass is not waited for then.
+        """
+        self._wait()
+        if not self._is_stopping:
+            self._due_at = -math.inf
+            self._due_at = time.monotonic() + self.pass_once()
+        return 0.0
+
+    def wake(self) -> None:
+        """End a wait that is under way; may be called from any thread."""
+        os.write(self._woken_write, b"w")
+
+    def stop(self) -> None:
+        """Do the same, and make no pass afterwards."""
+        self._is_stopping = True
+        self.wake()
 
     def pass_once(self) -> float:
         """Hand over the due calls of each outbox, up to a bound; return the seconds until the next pass.
@@ -74,7 +124,7 @@ class Relay:
             django.db.Error: a database is away; calls of other outboxes are handed over all the same.
         """
         trouble: Error | None = None
-        most, begun_at = 0, time.monotonic()
+        most, begun_at, self._is_told = 0, time.monotonic(), False
         for number, outbox in self._outboxes.items():
             try:
                 most = max(most, self._hand_over_from(outbox, number))
@@ -93,17 +143,45 @@ class Relay:
     def close(self) -> None:
         for database in (self._queue, *self._outboxes.values()):
             database.close()
+        os.close(self._woken_read)
+        os.close(self._woken_write)
+
+    def _hear(self, payload: str | None) -> None:
+        if payload in (None, str(self._number)):
+            self._is_told = True
+
+    def _wait(self) -> None:
+        while not self._is_told and (seconds := self._due_at - time.monotonic()) > 0:
+            listening = {outbox.fileno(): outbox for outbox in self._outboxes.values() if outbox.is_listening}
+            with selectors.DefaultSelector() as selector:
+                for file in (*listening, self._woken_read):
+                    selector.register(file, selectors.EVENT_READ)
+                ready = [key.fd for key, _ in selector.select(seconds)]
+            if self._woken_read in ready:
+                os.read(self._woken_read, 1024)
+                return
+            for file in ready:
+                self._take_notifications(listening[file])
+
+    def _take_notifications(self, outbox: QueueConnection) -> None:
+        try:
+            outbox.take_notifications()
+        except Error:
+            outbox.close()  # the pass opens another one, or says why it cannot
+            self._is_told = True
 
     def _hand_over_from(self, outbox: QueueConnection, number: int) -> int:
         with outbox.transaction():
             parameters = {"number": self._number, "limit": MOST_TOGETHER}
             calls = [WaitingCall._make(row) for row in outbox.rows(statement("take_from_outbox"), parameters)]
-            if not calls:
-                return 0
-            handed = self._hand_over(calls, number)
-            self._remove(outbox, handed)
-        if handed.done:
-            self._forget([job_id_of(self._number, number, row) for row in handed.done])
+            if calls:
+                handed = self._hand_over(calls, number)
+                self._remove(outbox, handed)
+        if calls:
+            self.handed_over[outbox.alias] += len(handed.done)
+            self._gone += [job_id_of(self._number, number, row) for row in handed.done]
+        if len(calls) < MOST_TOGETHER or len(self._gone) >= MOST_GONE:
+            self._forget_gone()
         return len(calls)
 
     def _hand_over(self, calls: Sequence[WaitingCall], number: int) -> HandedCalls:
@@ -125,21 +203,44 @@ class Relay:
         return HandedCalls(first.done + second.done, first.refused | second.refused)
 
     def _make_jobs(self, calls: Sequence[WaitingCall], number: int) -> None:
-        made: dict[str, dict[str, Any]] = {}
-        keyed = [_keyed(call, job_id_of(self._number, number, call.row), made) for call in calls]
-        inserted = unique.InsertResult([], [])
+        by_id = {job_id_of(self._number, number, call.row): call for call in calls}
+        options = {text: json.loads(text) | {"in_transaction": True} for text in {call.options for call in calls}}
+        inserted = []
         with self._queue.transaction(lock_milliseconds=LOCK_MILLISECONDS):
-            rows = self._queue.rows(
-                statement("mark_handed_over"), {"ids": number_array([one.id or 0 for one in keyed])}
-            )
-            new = {job_id for (job_id,) in rows}
-            keyed = [call for call in keyed if call.id in new]
-            if keyed:
-                inserted = unique.insert(self._queue, keyed)
-                self._note_others(keyed, inserted)
-        payloads = {*map(queue_payload, inserted.ready), *(ADMIT + key for key in inserted.limited)}
-        if conf.notify and payloads:
-            send_or_warn(self._queue, sorted(payloads))
+            rows = self._queue.rows(statement("mark_handed_over"), {"ids": number_array(by_id)})
+            new = {job_id: by_id[job_id] for (job_id,) in sorted(rows)}
+            if plain := {job_id: call for job_id, call in new.items() if call.unique_key is None}:
+                inserted.append(self._insert(plain, options))
+            if keyed := [_keyed(call, job_id, options) for job_id, call in new.items() if call.unique_key is not None]:
+                inserted.append(unique.insert(self._queue, keyed))
+                self._note_others(keyed, inserted[-1])
+        self._announce(inserted)
+
+    def _insert(self, calls: Mapping[int, WaitingCall], options: Mapping[str, Any]) -> unique.InsertResult:
+        """Insert jobs without unique keys, by their ids; their arguments stay texts, as those of calls are."""
+        chosen = calls.values()
+        parameters = {
+            "number": len(calls),
+            **numbered([options[call.options] for call in chosen]),
+            "ids": number_array(calls),
+            "put_ats": f"{{{','.join([call.put_at for call in chosen])}}}",
+            "args": f"[{','.join([call.args for call in chosen])}]",
+            "kwargs": f"[{','.join([call.kwargs for call in chosen])}]",
+            "unique_keys": _array([None] * len(calls)),
+            "concurrency_keys": _array([call.concurrency_key for call in chosen]),
+            "fair_keys": _array([call.fair_key for call in chosen]),
+        }
+        rows = [unique.InsertedRow._make(row) for row in self._queue.rows(statement("hand_over"), parameters)]
+        ready = {calls[row.id].options for row in rows if row.is_ready}
+        limited = {key for row in rows if row.is_limited and (key := calls[row.id].concurrency_key) is not None}
+        queues = {options[text]["queue"] for text in ready}
+        return unique.InsertResult([*calls], [True] * len(calls), queues, limited)
+
+    def _announce(self, inserted: Iterable[unique.InsertResult]) -> None:
+        queues = {queue_payload(queue) for one in inserted for queue in one.ready}
+        keys = {ADMIT + key for one in inserted for key in one.limited}
+        if conf.notify and (queues or keys):
+            send_or_warn(self._queue, sorted(queues | keys))
 
     def _note_others(self, calls: Sequence[unique.KeyedCall], inserted: unique.InsertResult) -> None:
         met = [(call.id, job_id) for call, job_id in zip(calls, inserted.ids, strict=True) if call.id != job_id]
@@ -149,15 +250,18 @@ class Relay:
 
     def _remove(self, outbox: QueueConnection, handed: HandedCalls) -> None:
         if handed.done:
-            outbox.rows(statement("delete_from_outbox"), {"ids": handed.done})
+            outbox.rows(statement("delete_from_outbox"), {"ids": number_array(handed.done)})
         for row, error in handed.refused.items():
             logger.error("Call %d in the outbox on %r is refused, and stays there: %s", row, outbox.alias, error)
             parameters = {"id": row, "error": error, "seconds": REFUSED_SECONDS}
             outbox.rows(statement("put_off_in_outbox"), parameters)
 
-    def _forget(self, ids: list[int]) -> None:
-        with contextlib.suppress(Error):  # the notes are pruned later
-            self._queue.rows(statement("forget_handed_over"), {"ids": ids})
+    def _forget_gone(self) -> None:
+        """Remove the notes of calls whose rows are gone for certain; of a relay that ends before, they are pruned."""
+        gone, self._gone = self._gone, []
+        if gone:
+            with contextlib.suppress(Error):
+                self._queue.rows(statement("forget_handed_over"), {"ids": number_array(gone)})
 
     def _prune(self, outbox: QueueConnection, number: int) -> None:
         first = job_id_of(self._number, number, 0)
@@ -171,9 +275,12 @@ class Relay:
             self._queue.rows(statement("prune_handed_over"), {"ids": gone})
 
 
-def _keyed(waiting: WaitingCall, job_id: int, made: dict[str, dict[str, Any]]) -> unique.KeyedCall:
-    """Return a call for ``unique.insert``; ``made``: options so far, one object for all calls with the same ones."""
-    call = json.loads(waiting.call)
-    text = json.dumps(call["options"], sort_keys=True)
-    options = made.setdefault(text, call["options"] | {"in_transaction": True})
-    return unique.KeyedCall(call["args"], call["kwargs"], Keys(*call["keys"]), options, job_id, waiting.enqueued_at)
+def _keyed(call: WaitingCall, job_id: int, options: Mapping[str, Any]) -> unique.KeyedCall:
+    keys = Keys(call.unique_key, call.concurrency_key, call.fair_key)
+    args, kwargs = json.loads(call.args), json.loads(call.kwargs)
+    return unique.KeyedCall(args, kwargs, keys, options[call.options], job_id, call.put_at)
+
+
+def _array(texts: Sequence[str | None]) -> Any:
+    """Return texts as a parameter; without any, as the text of an array, which is faster than to adapt a list."""
+    return list(texts) if any(text is not None for text in texts) else f"{{{','.join(['NULL'] * len(texts))}}}"

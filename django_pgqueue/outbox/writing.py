@@ -9,6 +9,7 @@ from django.db import ProgrammingError, connections
 from django_pgqueue.conf import NUMBER_SHIFT, conf
 from django_pgqueue.db.connections import CallerConnection, has_transaction
 from django_pgqueue.db.errors import is_of_another_schema
+from django_pgqueue.db.notify import notify_relays
 from django_pgqueue.db.queries import MOST_OF_NUMBER, statement
 
 OUTBOX_SHIFT = 40
@@ -60,6 +61,8 @@ def outbox_for(alias: str) -> str | None:
 def put(outbox: str, alias: str, calls: Sequence[str]) -> list[int]:
     """Put calls for the queue on ``alias``, as JSON, into the outbox, in the transaction that is open there.
 
+    Relays are notified when that has committed.
+
     Returns:
         The ids of their jobs, in their order.
     """
@@ -67,6 +70,7 @@ def put(outbox: str, alias: str, calls: Sequence[str]) -> list[int]:
     parameters = {"number": number, "args": f"[{','.join(calls)}]"}
     with _explained(outbox):
         rows = CallerConnection(outbox).rows(statement("put_into_outbox"), parameters)
+    notify_relays(outbox, number)
     return [job_id_of(number, conf.outboxes[outbox], row) for (row,) in sorted(rows)]
 
 

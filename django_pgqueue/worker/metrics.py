@@ -73,6 +73,7 @@ class CommandMetrics:
     slots: int  # for plain jobs, and as many for ``async def``
     busy: int  # jobs that run
     is_quiet: bool  # it claims nothing
+    handed_over: Mapping[str, int]  # number of calls, by outbox
     pass_ages: Mapping[str, float]  # by service, for how many seconds it has not been done well
 
 

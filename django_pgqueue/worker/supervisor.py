@@ -128,7 +128,8 @@ class Supervisor:
         self._tables_loop = ServiceRunner("table-maintenance", self._tables.pass_once, stop=self._tables.stop)
         self._asked_at = math.inf  # whether the outboxes are empty, for the last time, monotonic
         self._relay = Relay(self.alias) if conf.outboxes else None
-        self._relay_loop = ServiceRunner("relay", self._relay.pass_once) if self._relay else None
+        relay = self._relay
+        self._relay_loop = ServiceRunner("relay", relay.serve_once, stop=relay.stop) if relay else None
         self._loops = (
             *(self._maintenance_loop, self._heartbeat_loop, self._listen_loop, self._tables_loop),
             *([self._relay_loop] if self._relay_loop else ()),
@@ -181,6 +182,7 @@ class Supervisor:
             slots=len(living) * self.plan.concurrency,
             busy=sum(process.shared.busy() for process in living),
             is_quiet=self.pool.quiet_by is not None,
+            handed_over=dict(self._relay.handed_over) if self._relay else {},
             pass_ages={service: at - done for service, done in done_at.items()},
         )
 
@@ -354,7 +356,7 @@ class Supervisor:
         if self._relay and self._relay_loop:
             asked_at, self._asked_at = self._asked_at, time.monotonic()
             if self._relay.empty_at < asked_at:
-                self._relay_loop.wake()
+                self._relay.wake()
                 return
         if not self.is_stopping:
             logger.info("Drained")

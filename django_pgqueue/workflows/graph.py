@@ -286,8 +286,8 @@ class NewWorkflow:
 
         Raises:
             InvalidWorkflow: stages wait for each other or for unknown ones, there is no stage, it has begun already, a
-                job has the unique key of a member, or it is a child on another database than its parent. Nothing was
-                inserted.
+                job has the unique key of a member, it is a child on another database than its parent, or it would have
+                to go by an outbox. Nothing was inserted.
             InvalidArguments: those of a call do not fit, or are not JSON.
             StageClosed: it is a child, and the stage of the running job has been skipped.
             WorkflowDoesNotExist: it is a child, and the running job is a member of no workflow.
@@ -298,6 +298,7 @@ class NewWorkflow:
         if not self._stages:
             raise InvalidWorkflow(f"The workflow {self.name!r} has no stages: add one.")
         self.check()
+        members.refuse_outbox(self._database)
         with undoable(self._database):
             self._handle, ids = self._begin(CallerConnection(self._database))
         run_if_immediate(self._database, ids)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection, undoable
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidWorkflow, StageClosed, WorkflowDoesNotExist
@@ -13,6 +14,7 @@ from django_pgqueue.jobs.handle import JobHandles
 from django_pgqueue.jobs.manage import kill
 from django_pgqueue.jobs.unique import InsertResult
 from django_pgqueue.middleware import run_if_immediate
+from django_pgqueue.outbox.writing import outbox_for
 from django_pgqueue.states import StageStatus, WorkflowStatus
 from django_pgqueue.tasks import Call
 from django_pgqueue.validation import By, check_snapshot, name_of
@@ -47,6 +49,16 @@ def instead_of_a_call(given: Any) -> str:
             "Give it an alias with django_pgqueue.backend.PgQueueBackend: its tasks have bind()."
         )
     return f"it is of the type {name}. A member is a call made by bind(), as in fetch.bind(1)."
+
+
+def refuse_outbox(alias: str) -> None:
+    """Raise InvalidWorkflow where members would have to go by an outbox: they are committed with their workflow."""
+    if conf.outboxes and not conf.immediate and (outbox := outbox_for(alias)):
+        raise InvalidWorkflow(
+            f"Workflows go by no outbox: this one is on {alias!r}, inside atomic() on {outbox!r}. Enqueue a task with "
+            f"atomic=True there, which begins the workflow or adds to it, or do that after the commit: "
+            f"transaction.on_commit(…, using={outbox!r})."
+        )
 
 
 def insert(members: Sequence[Member], names: dict[int, str]) -> InsertResult:
@@ -104,6 +116,7 @@ def share(caller: CallerConnection, workflow_id: int) -> None:
 
 def add(workflow_id: int, stage: str | int, calls: Any, *, database: str) -> JobHandles[Any]:
     """Add members to a stage in the caller's transaction."""
+    refuse_outbox(database)
     chosen = check_calls(calls, "add_many()")
     if not chosen:
         return JobHandles(InsertResult([], []), [])

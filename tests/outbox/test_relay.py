@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime as dt
+import math
 import re
 
 import pytest
@@ -18,9 +19,10 @@ from django_pgqueue.outbox import relay as module
 from django_pgqueue.outbox.models import HandedOver, OutboxCall
 from django_pgqueue.outbox.relay import Relay
 from django_pgqueue.outbox.writing import job_id_of
+from django_pgqueue.services import ServiceRunner
 from django_pgqueue.states import JobStatus
 from django_pgqueue.testing import run_jobs
-from tests.support.waiting import PATIENCE_SECONDS, beside
+from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
@@ -265,6 +267,75 @@ def test_notes_that_are_left_are_pruned_once_their_rows_are_gone(relay, sql):
         )
     relay.pass_once()
     assert {*HandedOver.objects.values_list("pk", flat=True)} == {waiting.id, fresh, job_id_of(0, 6, 1)}
+
+
+@pytest.fixture
+def serving(outbox, settings):
+    """A relay in a thread of its own, which does not poll again once it has looked."""
+    settings.PGQUEUE = settings.PGQUEUE | {"POLL_SECONDS": 3600}
+    relay = Relay("default")
+    runner = ServiceRunner("relay", relay.serve_once, stop=relay.stop)
+    runner.start()
+    eventually(lambda: relay.empty_at > -math.inf)
+    yield relay
+    runner.stop()
+    runner.join(PATIENCE_SECONDS)
+    assert not runner.is_alive()
+    relay.close()
+
+
+def test_relay_that_waits_is_told_of_calls_when_they_are_committed(serving):
+    for _ in range(3):
+        [handle] = put(app.noop.bind())
+        eventually(lambda handle=handle: handle.id in ids())
+    eventually(lambda: serving.handed_over == {"other": 3})
+
+
+def test_relay_whose_connection_is_lost_while_it_waits_listens_again(serving):
+    end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgqueue relay'"
+    with connections["other"].cursor() as cursor:
+        cursor.execute(f"{end} AND datname = current_database()")
+        assert cursor.fetchall() == [(True,)]
+    [handle] = put(app.noop.bind())
+    eventually(lambda: handle.id in ids())
+
+
+def test_relay_that_waits_can_be_woken(serving):
+    before = serving.empty_at
+    serving.wake()
+    eventually(lambda: serving.empty_at > before)
+
+
+def test_relay_is_told_of_calls_for_its_own_database_alone(relay):
+    relay._due_at = math.inf
+    relay._hear("1")
+    assert not relay._is_told
+    relay._hear("0")
+    assert relay._is_told
+
+
+def test_relay_polls_where_nothing_is_announced(relay, settings):
+    settings.PGQUEUE = settings.PGQUEUE | {"NOTIFY": False, "POLL_SECONDS": 0.01}
+    while not relay._outboxes[5].is_listening or relay._is_told:
+        relay.serve_once()
+    [handle] = put(app.noop.bind())
+    while not ids():
+        relay.serve_once()
+    assert ids() == [handle.id]
+
+
+def test_calls_that_wait_for_a_database_that_is_away_are_not_looked_at(outbox):
+    with connections[outbox].cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO pgqueue_outbox (number, call) SELECT 7, '{}' FROM generate_series(1, 2000);"
+            "INSERT INTO pgqueue_outbox (number, call) SELECT 0, '{}' FROM generate_series(1, 10)"
+        )
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        text = statement("take_from_outbox").replace("%(number)s", "0").replace("%(limit)s", "500")
+        cursor.execute(f"EXPLAIN (ANALYZE, COSTS OFF, FORMAT JSON) {text}")
+        [[plan]] = cursor.fetchone()
+    assert "pgqueue_outbox_number" in str(plan)
+    assert "Filter': '(number" not in str(plan)
 
 
 def test_worker_hands_over_before_it_has_drained(outbox):

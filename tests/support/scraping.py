@@ -93,4 +93,4 @@ def sheet_of(*collectors) -> Sheet:
 
 def figures(made: CommandCounters, **more) -> CommandMetrics:
     known = {"processes": 2, "slots": 16, "busy": 3, "is_quiet": False, "pass_ages": {"heartbeat": 1.0}}
-    return CommandMetrics(sums=made.sums(), **(known | more))
+    return CommandMetrics(sums=made.sums(), **({"handed_over": {}} | known | more))

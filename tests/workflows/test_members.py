@@ -438,3 +438,18 @@ def test_members_that_are_added_keep_their_arguments_beside_one_that_takes_a_res
     chain(give_and_add.bind("a"), take.bind(PREVIOUS)).enqueue()
     run_jobs()
     assert labels() == ["take a", "take other"]
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_workflow_goes_by_no_outbox(outbox):
+    """A task with atomic=True does, and begins it."""
+    flow = batch([record.bind("a")], sealed=False)
+    begins = r"Workflows go by no outbox: this one is on 'default', inside atomic\(\) on 'other'\."
+    with transaction.atomic(using=outbox), pytest.raises(InvalidWorkflow, match=begins):
+        flow.enqueue()
+    handle = flow.enqueue()
+    with transaction.atomic(using=outbox), pytest.raises(InvalidWorkflow, match=r"on_commit\(…, using='other'\)"):
+        handle.add(record.bind("b"), stage="members")
+    with transaction.atomic(using=outbox), transaction.atomic():
+        handle.add(record.bind("c"), stage="members")
+    assert [job.args for job in Job.objects.order_by("id")] == [["a"], ["c"]]

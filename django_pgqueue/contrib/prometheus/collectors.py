@@ -6,8 +6,9 @@ import operator
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Generic, NamedTuple, TypeVar
 
 import django
 from django.db import Error
@@ -25,6 +26,7 @@ from django_pgqueue.contrib.prometheus.families import (
     CYCLES,
     DIED,
     ENQUEUED,
+    HANDED_OVER,
     JOBS,
     LAST_PASS,
     LIMITED,
@@ -35,6 +37,8 @@ from django_pgqueue.contrib.prometheus.families import (
     OF_WORKFLOWS,
     OLDEST,
     OLDEST_WORKFLOW,
+    OUTBOX_OLDEST,
+    OUTBOX_WAITING,
     PAUSED,
     PROCESSES,
     QUIET,
@@ -62,7 +66,7 @@ from django_pgqueue.contrib.prometheus.families import (
 )
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.db.queries import TookTooLong, bounded
-from django_pgqueue.insights.overview import QueueLine, lines
+from django_pgqueue.insights.overview import OutboxLine, QueueLine, lines, outbox_line
 from django_pgqueue.insights.workflow_info import WorkflowCounts, counts_by_name
 from django_pgqueue.jobs import stats
 from django_pgqueue.jobs.stats import BOUNDS, SIZES
@@ -70,6 +74,8 @@ from django_pgqueue.version import VERSION
 from django_pgqueue.worker.metrics import CommandMetrics, CounterSums
 
 logger = logging.getLogger("django_pgqueue")
+
+T = TypeVar("T")
 
 STATUSES = ("queued", "scheduled", "limited", "running", "dead")
 ENDS = ("succeeded", "failed", "killed")
@@ -90,23 +96,27 @@ def read_tables(alias: str | None = None) -> TableFigures:
         return TableFigures(lines(alias), counts_by_name(alias))
 
 
-class SharedReading:
+def read_outbox(outbox: str, alias: str | None = None) -> OutboxLine:
+    """Read an outbox, on the database with the alias ``outbox``, as ``read_tables`` reads those of the queue."""
+    with bounded(outbox):
+        return outbox_line(outbox, alias or conf.database)
+
+
+class SharedReading(Generic[T]):
     """One reading at a time, and one a second at most, for all scrapes of a process; errors are shared too.
 
     Args:
         begin: calls the function that it is given, in this thread or in another one.
     """
 
-    def __init__(
-        self, read: Callable[[], TableFigures], begin: Callable[[Callable[[], None]], None] = operator.call
-    ) -> None:
+    def __init__(self, read: Callable[[], T], begin: Callable[[Callable[[], None]], None] = operator.call) -> None:
         self._read = read
         self._begin = begin
         self._lock = threading.Lock()  # held during a reading, which releases it, in whichever thread
-        self._answer: TableFigures | BaseException = TableFigures([], [])
+        self._answer: T | BaseException = TimeoutError("Nothing was read yet.")
         self._read_at = -math.inf  # monotonic
 
-    def latest(self, *, wait_seconds: float | None = None) -> TableFigures:
+    def latest(self, *, wait_seconds: float | None = None) -> T:
         """Return the result of the latest reading, or raise its error; if it is not fresh, begin another.
 
         One in another thread that takes longer than ``wait_seconds`` (None: without end) goes on all the same, but
@@ -145,32 +155,48 @@ class QueueCollector(Collector):
     Args:
         alias: of the database; None: that of the queue.
         shared: reads the tables. None: on Django's connection of the caller.
+        outboxes: read those, by the alias of each. None: on Django's connections of the caller.
         wait_seconds: for how long to wait for it where another thread reads.
     """
 
     def __init__(
-        self, alias: str | None = None, *, shared: SharedReading | None = None, wait_seconds: float | None = None
+        self,
+        alias: str | None = None,
+        *,
+        shared: SharedReading[TableFigures] | None = None,
+        outboxes: Mapping[str, SharedReading[OutboxLine]] | None = None,
+        wait_seconds: float | None = None,
     ) -> None:
         self._shared = shared or SharedReading(lambda: read_tables(alias))
+        if outboxes is None:
+            outboxes = {outbox: SharedReading(partial(read_outbox, outbox, alias)) for outbox in conf.outboxes}
+        self._outboxes = outboxes
         self._wait_seconds = wait_seconds
-        self._is_away = False
+        self._away: set[str] = set()  # what the last scrape could not read
 
     def describe(self) -> list[Metric]:
         """Name the metrics, so that a registry need not read the tables for that."""
         return list(map(family, OF_TABLES))
 
     def collect(self) -> Iterator[Metric]:
-        figures = None
-        try:
-            figures = self._shared.latest(wait_seconds=self._wait_seconds)
-        except (Error, TookTooLong, TimeoutError) as error:
-            if not self._is_away:
-                logger.warning("Metrics do without the tables: %s", one_line(error) or type(error).__name__)
-        self._is_away = figures is None
+        figures = self._read(self._shared, "the tables")
         yield family(UP, [((), float(figures is not None))])
         if figures is not None:
             yield from of_queues(figures.queues)
             yield from of_workflows(figures.workflows)
+            read = (self._read(shared, f"the outbox on {outbox!r}") for outbox, shared in self._outboxes.items())
+            yield from of_outboxes([line for line in read if line is not None])
+
+    def _read(self, shared: SharedReading[T], what: str) -> T | None:
+        try:
+            answer = shared.latest(wait_seconds=self._wait_seconds)
+        except (Error, TookTooLong, TimeoutError) as error:
+            if what not in self._away:
+                logger.warning("Metrics do without %s: %s", what, one_line(error) or type(error).__name__)
+            self._away.add(what)
+            return None
+        self._away.discard(what)
+        return answer
 
 
 def of_queues(queues: Sequence[QueueLine]) -> Iterator[Metric]:
@@ -210,6 +236,12 @@ def of_workflows(counts: Sequence[WorkflowCounts]) -> Iterator[Metric]:
                 made[name].add_metric(of_name, seconds)
     made[WORKFLOWS_CAPPED].add_metric((), float(any(one.is_capped for one in counts)))
     yield from made.values()
+
+
+def of_outboxes(outboxes: Sequence[OutboxLine]) -> Iterator[Metric]:
+    """Yield the metrics of outboxes."""
+    yield family(OUTBOX_WAITING, (((line.outbox,), line.waiting.value) for line in outboxes))
+    yield family(OUTBOX_OLDEST, (((line.outbox,), line.oldest_seconds or 0.0) for line in outboxes))
 
 
 # One worker command
@@ -273,11 +305,12 @@ def _summed(bounds: Sequence[float], histogram: Sequence[float]) -> tuple[list[t
 
 
 def gauges(figures: CommandMetrics) -> Iterator[Metric]:
-    """Yield the gauges: values of this moment."""
+    """Yield the gauges, which are values of this moment, and the counter of each outbox."""
     now = time.time()  # by the clock of this machine, as Prometheus wants it
     yield family(PROCESSES, [((), figures.processes)])
     yield family(SLOTS, [((), figures.slots)])
     yield family(BUSY, [((), figures.busy)])
     yield family(QUIET, [((), int(figures.is_quiet))])
+    yield family(HANDED_OVER, (((outbox,), number) for outbox, number in figures.handed_over.items()))
     yield family(LAST_PASS, (((service,), round(now - age, 3)) for service, age in figures.pass_ages.items()))
     yield family(BUILD, [((VERSION, django.get_version(), platform.python_version()), 1)])

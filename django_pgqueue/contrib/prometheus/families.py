@@ -23,6 +23,7 @@ class MetricName:
 QUEUE: Final = ("queue",)
 TASK: Final = ("queue", "task")
 WORKFLOW: Final = ("workflow",)
+OUTBOX: Final = ("outbox",)
 
 # Metrics of the tables
 
@@ -106,12 +107,22 @@ WORKFLOWS_CAPPED: Final = MetricName(
     "Whether counting has stopped at its limit, so that there may be more workflows or stages: 1 or 0.",
 )
 
+OUTBOX_WAITING: Final = MetricName(
+    "pgqueue_outbox_waiting", "gauge", OUTBOX, "Calls in the outbox that are no jobs yet, counted up to a limit."
+)
+OUTBOX_OLDEST: Final = MetricName(
+    "pgqueue_outbox_oldest_seconds",
+    "gauge",
+    OUTBOX,
+    "For how long the first call in the outbox has waited; 0 where none waits.",
+)
+
 OF_QUEUES: Final = (JOBS, CAPPED, OLDEST, WAITING_P99, PAUSED, LIMITED, MAX_BACKLOG, WORKERS)
 OF_WORKFLOWS: Final = (
     *(WORKFLOWS_OPEN, WORKFLOWS_STUCK, WORKFLOWS_OVERDUE, STAGES_OPEN, STAGES_STUCK, STAGES_UNSEALED),
     *(OLDEST_WORKFLOW, WORKFLOWS_ENDED, WORKFLOW_P50, WORKFLOW_P95, WORKFLOWS_CAPPED),
 )
-OF_TABLES: Final = (UP, *OF_QUEUES, *OF_WORKFLOWS)
+OF_TABLES: Final = (UP, *OF_QUEUES, *OF_WORKFLOWS, OUTBOX_WAITING, OUTBOX_OLDEST)
 
 # Metrics of one process
 
@@ -139,6 +150,9 @@ PROCESSES: Final = MetricName("pgqueue_processes", "gauge", (), "Living worker p
 SLOTS: Final = MetricName("pgqueue_slots", "gauge", (), "Jobs that the living processes may run at once, of each kind.")
 BUSY: Final = MetricName("pgqueue_slots_busy", "gauge", (), "Jobs that run at this moment.")
 QUIET: Final = MetricName("pgqueue_worker_quiet", "gauge", (), "1 while the command claims no jobs, as it was asked.")
+HANDED_OVER: Final = MetricName(
+    "pgqueue_outbox_handed_over", "counter", OUTBOX, "Calls in the outbox of which this command has made jobs."
+)
 LAST_PASS: Final = MetricName(
     "pgqueue_last_pass_timestamp_seconds", "gauge", ("service",), "When a service of the command last ran well."
 )
@@ -148,7 +162,7 @@ BUILD: Final = MetricName(
 
 OF_WORKERS: Final = (
     *(ATTEMPTS, SUCCEEDED, RETRIED, DIED, STALE, ENQUEUED, WAIT, RUN, CYCLES, CLAIMED, ACKED),
-    *(PROCESSES, SLOTS, BUSY, QUIET, LAST_PASS, BUILD),
+    *(PROCESSES, SLOTS, BUSY, QUIET, HANDED_OVER, LAST_PASS, BUILD),
 )
 
 

@@ -5,6 +5,8 @@ import gzip
 import secrets
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeVar
 
 from django.db import Error, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseForbidden
@@ -17,8 +19,8 @@ from django_pgqueue.conf import conf
 from django_pgqueue.contrib.prometheus.collectors import (
     QueueCollector,
     SharedReading,
-    TableFigures,
     WorkerCollector,
+    read_outbox,
     read_tables,
 )
 from django_pgqueue.contrib.prometheus.families import ENQUEUED
@@ -26,6 +28,8 @@ from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.errors import is_too_slow, is_transient
 from django_pgqueue.worker.http import Headers, Page, Response
 from django_pgqueue.worker.metrics import CommandMetrics, on_enqueued
+
+T = TypeVar("T")
 
 PERMISSION = "pgqueue.view_overview"
 
@@ -99,7 +103,9 @@ def page_of(figures: Callable[[], CommandMetrics], alias: str) -> Page:
     """Return the page of metrics of a command: its own figures, and those of the tables on ``alias``."""
     registry = CollectorRegistry()
     registry.register(WorkerCollector(figures))
-    registry.register(QueueCollector(shared=_apart(alias), wait_seconds=conf.read_timeout_seconds))
+    outboxes = {outbox: _apart(outbox, partial(read_outbox, outbox, alias)) for outbox in conf.outboxes}
+    queues = _apart(alias, partial(read_tables, alias))
+    registry.register(QueueCollector(shared=queues, outboxes=outboxes, wait_seconds=conf.read_timeout_seconds))
 
     def page(headers: Headers) -> Response:
         return Response(*exposed(registry, headers))
@@ -107,21 +113,21 @@ def page_of(figures: Callable[[], CommandMetrics], alias: str) -> Page:
     return page
 
 
-def _apart(alias: str) -> SharedReading:
-    """Return a reading in a thread of its own, so that no scrape waits for a silent server, and on its own connection.
+def _apart(alias: str, look: Callable[[], T]) -> SharedReading[T]:
+    """Return a reading of ``alias`` in a thread of its own, so that no scrape waits for a silent server.
 
-    That is kept from one scrape to the next.
+    It has a connection of its own, which is kept from one scrape to the next.
     """
     database = QueueConnection(alias, "metrics", patience_seconds=2 * conf.read_timeout_seconds)
 
-    def read() -> TableFigures:
+    def read() -> T:
         database.lend()
         try:
-            return _read(database)
+            return _read(database, look)
         except Error as error:
             if not is_transient(error) or is_too_slow(error):
                 raise
-            return _read(database)  # on a new connection
+            return _read(database, look)  # on a new connection
 
     def begin(reading: Callable[[], None]) -> None:
         threading.Thread(target=reading, name="pgqueue-metrics", daemon=True).start()
@@ -129,10 +135,10 @@ def _apart(alias: str) -> SharedReading:
     return SharedReading(read, begin)
 
 
-def _read(database: QueueConnection) -> TableFigures:
+def _read(database: QueueConnection, look: Callable[[], T]) -> T:
     database.autocommit()  # opens it where need be
     try:
-        return read_tables(database.alias)
+        return look()
     except Error:
         database.close()
         raise

@@ -22,7 +22,10 @@ class Migration(OutboxMigration):
                 ("call", models.JSONField(help_text="Arguments, keys and options.")),
                 ("error", models.TextField(db_default="", help_text="Why the queue's database has refused it.")),
             ],
-            options={"db_table": "pgqueue_outbox"},
+            options={
+                "db_table": "pgqueue_outbox",
+                "indexes": [models.Index(fields=["number", "id"], name="pgqueue_outbox_number")],
+            },
         ),
         migrations.CreateModel(
             name="HandedOver",

@@ -5,7 +5,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connections, transaction
 from django.utils import timezone
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -102,6 +102,37 @@ def test_names_of_workflows_and_what_is_counted_are_bounded(monkeypatch):
     sheet = sheet_of(QueueCollector())
     assert sheet.total("pgqueue_workflows_open") == sheet.total("pgqueue_stages_open") == 4
     assert sheet.of("pgqueue_workflows_capped") == 1
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_outbox_tells_what_waits_there(outbox):
+    names = ("pgqueue_outbox_waiting", "pgqueue_outbox_oldest_seconds")
+    sheet = sheet_of(QueueCollector())
+    assert [sheet.of(name, outbox="other") for name in names] == [0, 0]
+    with transaction.atomic(using=outbox):
+        app.noop.enqueue_many([()] * 3)
+    with connections[outbox].cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_outbox SET enqueued_at = now() - interval '1 hour'")
+    sheet = sheet_of(QueueCollector())
+    waiting, oldest = [sheet.of(name, outbox="other") for name in names]
+    assert waiting == 3
+    assert 3600 <= oldest < 7200
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_outbox_that_cannot_be_read_leaves_the_queues_readable(settings, caplog):
+    settings.PGQUEUE = settings.PGQUEUE | {"OUTBOXES": {"other": 5}}  # has no such table
+    Queue.objects.create(name="mail")
+    sheet = sheet_of(QueueCollector())
+    assert sheet.of("pgqueue_up") == 1
+    assert sheet.of("pgqueue_workers", queue="mail") == 0
+    assert sheet.of("pgqueue_outbox_waiting", outbox="other") is None
+    assert "Metrics do without the outbox on 'other'" in caplog.text
+
+
+def test_command_tells_what_it_has_handed_over():
+    sheet = sheet_of(WorkerCollector(lambda: figures(CommandCounters(), handed_over={"default": 7})))
+    assert sheet.of("pgqueue_outbox_handed_over_total", outbox="default") == 7
 
 
 def test_registering_reads_no_table():
