@@ -28,7 +28,7 @@ MARK: Final = "?"
 QUEUE: Final = "?="  # then the queue's name
 LIMITS: Final = "?|"  # then the name of a queue: it was paused, resumed or limited
 ADMIT: Final = "?+"  # then a concurrency key: a job waits to be admitted; alone: of any key
-OPERATE: Final = "?!"  # a bulk action was begun
+MAINTAIN: Final = "?!"  # maintenance has slices to do: of a bulk action, or of a stage with many members
 ECHO: Final = "?~"  # then something random: does a notification arrive?
 
 # Another channel, for waiters for the end of jobs: they must not wake for each enqueue, nor workers for each
@@ -134,10 +134,10 @@ def notify_limits(alias: str, queue: str) -> None:
         _after_commit(alias, (limits_payload(queue),))
 
 
-def notify_bulk_action(alias: str) -> None:
-    """Announce a bulk action when the caller's transaction has committed."""
+def notify_maintenance(to: str | Database) -> None:
+    """Announce work that maintenance does in slices when the caller's transaction has committed."""
     if conf.notify:
-        _after_commit(alias, (OPERATE,))
+        _after_commit(to, (MAINTAIN,))
 
 
 def notify_relays(outbox: str, number: int) -> None:
@@ -207,6 +207,12 @@ def announce_queues(database: Database, queues: Collection[str]) -> None:
     """Announce work on queues at once, unless ``PGQUEUE["NOTIFY"]`` is off; raises as ``send_or_warn``."""
     if queues and conf.notify:
         send_or_warn(database, sorted(map(queue_payload, queues)))
+
+
+def announce_maintenance(database: Database) -> None:
+    """Announce work that maintenance does in slices at once, as ``announce_queues`` does that of queues."""
+    if conf.notify:
+        send_or_warn(database, (MAINTAIN,))
 
 
 _refusals: dict[str, str] = {}  # why the last announcement by an alias was refused; every reason is said once

@@ -13,7 +13,7 @@ from django.db import transaction
 
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection, ids_of
-from django_pgqueue.db.notify import notify_bulk_action
+from django_pgqueue.db.notify import notify_maintenance
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidBulkAction
 from django_pgqueue.jobs.actions import Action, ActionResult, Ids, JobChange, Params, SkipReason
@@ -68,7 +68,7 @@ def begin(
         "expected": expected,
     }
     [(bulk_action_id,)] = caller.rows(statement("begin_bulk_action"), parameters)
-    notify_bulk_action(caller.alias)
+    notify_maintenance(caller.alias)
     logger.info("Bulk action %d begun by %s: %s %s", bulk_action_id, by, action.name, parameters["filter"])
     return int(bulk_action_id)
 

@@ -17,7 +17,7 @@ from django.db import Error
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import PendingResult, QueueConnection
 from django_pgqueue.db.errors import is_of_connection, is_refusal, is_transient
-from django_pgqueue.db.notify import CHANNEL, announce_queues, notify_waiters, queues_in
+from django_pgqueue.db.notify import CHANNEL, announce_maintenance, announce_queues, notify_waiters, queues_in
 from django_pgqueue.db.queries import statement
 from django_pgqueue.flow.concurrency import AdmissionRequests
 from django_pgqueue.flow.queue_limits import PendingLimits, register_queue
@@ -347,6 +347,8 @@ class Consumer:
         if advanced:
             self._admissions.request(advanced.keys)
             self._tell_of(advanced.queues, None)
+            if advanced.has_more:
+                self._follow_up(lambda: announce_maintenance(self.database))
         if claim is not None:
             self._backoff.claimed()
             self._register(claim.queue)

@@ -21,7 +21,7 @@ from multiprocessing.connection import wait
 from django.db import Error, OperationalError, connections
 
 from django_pgqueue.conf import conf
-from django_pgqueue.db.notify import KILLS, OPERATE, keys_in, limits_in, queues_in
+from django_pgqueue.db.notify import KILLS, MAINTAIN, keys_in, limits_in, queues_in
 from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.outbox.relay import Relay
 from django_pgqueue.services import ServiceRunner
@@ -390,7 +390,7 @@ class Supervisor:
         if payloads is None:
             self.pool.broadcast("wake")
             return
-        if OPERATE in payloads:
+        if MAINTAIN in payloads:
             self._maintenance_loop.wake()
         if self.plan.served.among(limits_in(payloads)):
             self.pool.broadcast("limits")

@@ -13,12 +13,15 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from django_pgqueue.db.connections import Database, PendingResult, QueueConnection, number_array
-from django_pgqueue.db.notify import notify_keys, notify_queues
+from django_pgqueue.db.notify import notify_keys, notify_maintenance, notify_queues
 from django_pgqueue.db.queries import statement
 from django_pgqueue.records import MEMBER, Fate, Outcome
 
 AT_ONCE = 200
 """Maximum number of stages of one statement, each of which may lock its workflow."""
+
+MOVED_AT_ONCE = 1000
+"""Maximum number of members of one stage that ``pgqueue_move_members`` opens or removes; then there may be more."""
 
 AGAIN_SECONDS = 0.005
 """Pause before another look at a stage: of another worker's outcome, or of the lock."""
@@ -41,6 +44,7 @@ class Advanced(NamedTuple):
         parents: stages that have waited for a workflow that is over now.
         kills: ids of live members of skipped stages.
         moved: number of members that were opened or removed.
+        has_more: whether a stage may have more of them, for maintenance to move.
         ended: ids of workflows that were ended.
     """
 
@@ -51,6 +55,7 @@ class Advanced(NamedTuple):
     parents: frozenset[int] = frozenset()
     kills: tuple[int, ...] = ()
     moved: int = 0
+    has_more: bool = False
     ended: tuple[int, ...] = ()
 
     @classmethod
@@ -70,6 +75,7 @@ class Advanced(NamedTuple):
             frozenset(ids("parent")),
             tuple(sorted(ids("kill"))),
             sum(ids("moved")),
+            MOVED_AT_ONCE in ids("moved"),
             tuple(ids("ended")),
         )
 
@@ -93,6 +99,8 @@ def notify_opened(database: Database, advanced: Advanced) -> None:
     """Announce the jobs of stages that were opened, once the caller's transaction has committed."""
     notify_queues(database, advanced.queues)
     notify_keys(database, advanced.keys)
+    if advanced.has_more:
+        notify_maintenance(database)
 
 
 def ends_in(outcomes: Iterable[Outcome]) -> list[tuple[int, bool]]:

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.db.notify import OPERATE, Notification
+from django_pgqueue.db.notify import MAINTAIN, Notification
 from django_pgqueue.exceptions import InvalidBulkAction, InvalidFilter, InvalidOption
 from django_pgqueue.jobs import kill
 from django_pgqueue.jobs.actions import (
@@ -35,7 +35,7 @@ from tests.support.waiting import beside, eventually
 def test_bulk_action_is_stored_and_announced_after_the_commit(db, django_capture_on_commit_callbacks):
     with django_capture_on_commit_callbacks() as hooks:
         bulk_action_id = begin(MOVE, Filter(queues=("mail",)), by="ann", params={"queue": "bulk"}, rate=2.5, expected=7)
-    assert hooks == [Notification("default", (OPERATE,))]
+    assert hooks == [Notification("default", (MAINTAIN,))]
     bulk_action = BulkAction.objects.get(pk=bulk_action_id)
     assert (bulk_action.action, bulk_action.source, bulk_action.by) == ("move", "live", "ann")
     assert (bulk_action.filter, bulk_action.params) == ({"queues": ["mail"]}, {"queue": "bulk"})

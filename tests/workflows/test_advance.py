@@ -9,6 +9,7 @@ from django.db import connection, transaction
 
 from django_pgqueue import Unique, batch, chain, group, workflow
 from django_pgqueue.db.connections import CallerConnection, QueueConnection
+from django_pgqueue.db.notify import MAINTAIN, Notification
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
@@ -171,6 +172,27 @@ def test_thousands_of_members_are_opened_slice_by_slice(consumer, maintenance_ru
     while Job.objects.filter(status="blocked").exists():
         runner.services.pass_once()
     assert not Stage.objects.filter(moves_after__isnull=False).exists()
+
+
+@pytest.mark.parametrize(("members", "announced"), [(1000, [("pgqueue_control", MAINTAIN)]), (999, [])])
+def test_maintenance_is_told_of_members_behind_the_first_thousand(consumer, other_queue, members, announced):
+    """Else they would wait for its next pass, a second."""
+    chain(noop.bind(), [noop.bind()] * members).enqueue()
+    listening, heard = other_queue.autocommit(), []
+    listening.add_notify_handler(lambda one: heard.append((one.channel, one.payload)))
+    listening.execute("LISTEN pgqueue_control")
+    cycle(consumer)
+    consumer.slots.finish()
+    cycle(consumer)
+    listening.execute("SELECT pg_notify('pgqueue_control', 'so far')")
+    eventually(lambda: listening.execute("SELECT 1") and heard[-1:] == [("pgqueue_control", "so far")])
+    assert heard[:-1] == announced
+
+
+def test_maintenance_is_told_after_the_commit_of_a_caller(django_capture_on_commit_callbacks):
+    with transaction.atomic(), django_capture_on_commit_callbacks() as hooks, workflow("large") as new:
+        new.add_many([noop.bind()] * 1000, after=new.add_many([]))
+    assert Notification("default", (MAINTAIN,)) in hooks
 
 
 def test_locked_members_are_opened_by_the_next_slice(consumer, other_queue, maintenance_runner):
