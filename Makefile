@@ -6,6 +6,7 @@
 #   make test                 linters, types, tests
 #   make foreign PYTHON=python3.13 DJANGO=6.1 VENV=.venv-313   packages of others, from PyPI, with this one
 #   make soak MINUTES=10      workers in all kinds of faults, then a comparison of what ran with what the queue says
+#   make cluster              two primaries with standbys, which die while the example shop sells; QUICK=1: in half a minute
 #   make bench QUICK=1        all benchmarks, at sizes that show only that they work
 #   make pytest N=0           the tests in one process; auto, the default: in three for two cores
 #   make pytest TESTS=tests/test_x.py
@@ -56,7 +57,7 @@ export TESTS_GIVEN := $(TESTS)
 CODE := django_pgqueue pytest_django_pgqueue.py tests example_project benchmarks docs
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo screenshots test pytest weights foreign soak docs linkcheck reference messages bench lint types clean
+.PHONY: help install demo screenshots test pytest weights foreign soak cluster docs linkcheck reference messages bench lint types clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -90,6 +91,9 @@ foreign: $(INSTALLED) ## Run packages from PyPI with this one; needs Python 3.12
 soak: $(INSTALLED) ## Let everything go wrong for MINUTES=10; SEED=... as in an earlier one
 	$(BIN)/python -m tests.chaos.outbox $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+cluster: $(INSTALLED) ## Kill two primaries with standbys while the example shop sells; QUICK=1: in half a minute
+	$(BIN)/python -m tests.chaos.shop $(call yes,$(QUICK),--seconds 2)
 
 lint: $(INSTALLED) ## Check style, format and prose
 	$(call timed,Linters,$(BIN)/ruff check --quiet $(CODE) && $(BIN)/ruff format --quiet --check $(CODE) && $(BIN)/python -m tests.prose --check)
