@@ -604,7 +604,8 @@ class Stage(models.Model):
     opened_at = models.DateTimeField(_("opened at"), null=True)
     ended_at = models.DateTimeField(_("ended at"), null=True)
     moves_after = models.BigIntegerField(
-        null=True, help_text=_("Members above this id are still to be opened, or removed; empty: none.")
+        null=True,
+        help_text=_("Members above this id are still to be opened, or removed; -1: left for later; empty: none."),
     )
     members = models.IntegerField(_("members"), db_default=0, help_text=_("With which the workflow was begun."))
     died = models.IntegerField(_("died"), db_default=0, help_text=_("Members that were dead when it ended."))

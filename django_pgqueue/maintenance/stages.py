@@ -2,7 +2,8 @@
 
 A stage whose members have ended stays open after a crash between an outcome and the look that follows it, after a kill
 or a purge, and while its workflow is locked for long. When a stage with many members opens or is skipped, its first
-thousand members are moved in the same transaction, and the others here, in slices.
+thousand members are moved in the same transaction, and the others here, in slices. So are stages behind one: of more
+than 500 that one outcome decides about, the others are marked in its transaction.
 """
 
 from collections.abc import Callable, Collection
@@ -56,7 +57,7 @@ def sweep_stages(database: Database, *, after: int = 0) -> StageSweep:
 
 
 class MoveResult(NamedTuple):
-    moved: int  # members that were opened, removed or killed
+    moved: int  # members that were opened, removed or killed, and stages that were left for later
     opened: Opened
     announcements: dict[str, set[str]]  # payloads by channel, of kills
 

@@ -898,7 +898,7 @@ class Migration(QueueMigration):
                     "moves_after",
                     models.BigIntegerField(
                         null=True,
-                        help_text="Members above this id are still to be opened, or removed; empty: none.",
+                        help_text="Members above this id are still to be opened, or removed; -1: left for later; empty: none.",
                     ),
                 ),
                 (

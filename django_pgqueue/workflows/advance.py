@@ -43,8 +43,8 @@ class Advanced(NamedTuple):
         locked: stages whose workflow another session has locked.
         parents: stages that have waited for a workflow that is over now.
         kills: ids of live members of skipped stages.
-        moved: number of members that were opened or removed.
-        has_more: whether a stage may have more of them, for maintenance to move.
+        moved: number of members that were opened or removed, and of stages that were left for later and are decided.
+        has_more: whether a stage may have more of them, or stages were left for later, for maintenance to move.
         ended: ids of workflows that were ended.
     """
 
@@ -75,7 +75,7 @@ class Advanced(NamedTuple):
             frozenset(ids("parent")),
             tuple(sorted(ids("kill"))),
             sum(ids("moved")),
-            MOVED_AT_ONCE in ids("moved"),
+            MOVED_AT_ONCE in ids("moved") or "left" in names,
             tuple(ids("ended")),
         )
 
@@ -195,7 +195,7 @@ def sweep(database: Database, *, after: int = 0) -> SweepResult:
 
 
 class MovingStage(NamedTuple):
-    """A stage whose members are being opened or removed."""
+    """A stage whose members are being opened or removed, or the first one of its workflow that was left for later."""
 
     id: int
     status: str

@@ -6,13 +6,15 @@ import math
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import Unique, chain, queues
+from django_pgqueue import Unique, batch, chain, queues, workflow
+from django_pgqueue.jobs import kill
 from django_pgqueue.jobs.ack import write
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.maintenance.pending_work import PendingWork, is_drained, oldest_runnable, pending_work
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.stages import move_slices, sweep_stages
+from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
 from tests.support.waiting import eventually
 
@@ -139,6 +141,33 @@ def queue_of_ages(queue, sql):
         ") AS job (queue, priority, seconds)"
     )
     return queue
+
+
+def test_workflow_with_a_stage_that_was_killed_is_not_drained(queue):
+    handle = batch([app.noop.bind()] * 2, then=app.noop.bind()).enqueue()
+    kill([Job.objects.order_by("id").first().id])
+    [job] = claim(queue, "default", limit=1, worker_id=1)
+    assert is_drained(queue, served=QueueSelector.of(["none"]), worker_ids=[])
+    assert handle.kill(stage="members")
+    while move_slices(queue).moved:
+        pass
+    write(queue, [Outcome(job, Fate.SUCCEEDED)])
+    assert not is_drained(queue, served=QueueSelector.of(["none"]), worker_ids=[])
+    sweep_stages(queue)
+    assert handle.status() == "failed"
+    assert is_drained(queue, served=QueueSelector.of(["none"]), worker_ids=[])
+
+
+def test_workflow_with_stages_that_are_left_for_later_is_not_drained(queue):
+    with workflow("wide") as flow:
+        first = flow.add_many([], name="first", sealed=False)
+        for number in range(520):
+            flow.add(app.noop.bind(), after=first, name=f"s{number}")
+    assert is_drained(queue, served=QueueSelector.of(["none"]), worker_ids=[])
+    flow.handle.seal("first")
+    assert not is_drained(queue, served=QueueSelector.of(["none"]), worker_ids=[])
+    move_slices(queue)
+    assert is_drained(queue, served=QueueSelector.of(["none"]), worker_ids=[])
 
 
 def test_workflow_whose_next_stage_is_still_to_be_opened_is_not_drained(queue):

@@ -1,5 +1,7 @@
 """Stages that crashes leave open are closed, late workflows fail, ended ones are pruned."""
 
+from collections import Counter
+
 import pytest
 
 from django_pgqueue import batch, chain, group, workflow
@@ -99,6 +101,74 @@ def test_many_members_of_a_killed_workflow_are_cleared_in_slices(queue, monkeypa
     while moved := move_slices(queue).moved:
         assert moved <= 1001
     assert list(Job.objects.values_list("id", "killed_by")) == [(running.id, "anna")]
+
+
+def wide(number: int):
+    """Begin a workflow in which as many stages wait for one, and one for all of them."""
+    with workflow("wide") as flow:
+        first = flow.add(noop.bind(), name="first")
+        middle = [flow.add(noop.bind(), after=first, name=f"s{one}") for one in range(number)]
+        flow.add(noop.bind(), after=middle, name="last")
+    return flow.handle
+
+
+def statuses() -> dict[str, int]:
+    return dict(Counter(Stage.objects.values_list("status", flat=True)))
+
+
+def test_many_stages_behind_one_open_in_parts(queue):
+    handle = wide(1200)
+    end(queue)
+    assert advance.advance(queue, advance.sweep(queue).stages).has_more
+    assert statuses() == {"ended": 1, "open": 499, "blocked": 702}
+    assert Job.objects.filter(status="queued").count() == 499
+    assert [stage.status for stage in advance.moving_stages(queue)] == ["blocked"]
+    assert advance.sweep(queue).stages == []
+    assert move_slices(queue).moved >= 500
+    assert statuses() == {"ended": 1, "open": 999, "blocked": 202}
+    while move_slices(queue).moved:
+        pass
+    assert statuses() == {"ended": 1, "open": 1200, "blocked": 1}
+    assert Job.objects.filter(status="queued").count() == 1200
+    assert not Stage.objects.filter(moves_after__isnull=False).exists()
+    assert handle.skip("s1199")
+
+
+def test_stages_that_are_left_for_later_are_skipped_and_killed_like_others(queue):
+    handle = wide(600)
+    end(queue)
+    sweep_stages(queue)
+    assert handle.skip("s550")
+    assert handle.kill(stage="s560")
+    while move_slices(queue).moved:
+        pass
+    state = handle.state()
+    assert [state.stage(name).status for name in ("s550", "s560", "last")] == ["skipped", "skipped", "skipped"]
+    assert statuses() == {"ended": 1, "open": 598, "skipped": 3}
+    assert Job.objects.filter(status="queued").count() == 598
+    assert handle.kill()
+    while move_slices(queue).moved:
+        pass
+    assert not Job.objects.exists()
+
+
+def test_stages_that_are_left_for_later_wait_for_code_that_adds_members(queue, other_queue):
+    handle = wide(600)
+    end(queue)
+    sweep_stages(queue)
+    with other_queue.transaction():
+        other_queue.rows(advance.statement("share_workflow"), {"workflow_id": handle.id})
+        assert move_slices(queue).moved == 0
+    assert move_slices(queue).moved >= 101
+    assert statuses() == {"ended": 1, "open": 600, "blocked": 1}
+
+
+def test_worker_that_is_killed_amid_many_stages_leaves_none_blocked(queue, start_worker):
+    handle = wide(600)
+    end(queue)
+    sweep_stages(queue)
+    start_worker()
+    eventually(lambda: handle.status() == "succeeded")
 
 
 def test_members_of_a_large_stage_that_is_killed_are_killed_in_slices(queue, monkeypatch):

@@ -1,10 +1,12 @@
 """Any graph, any order of outcomes, deaths, retries, crashes, skips, kills: stages open and close as the rules say."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from django_pgqueue import workflow
+from django_pgqueue import migrations, workflow
 from django_pgqueue.jobs import ack, retry
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.stages import move_slices, sweep_stages
@@ -106,6 +108,20 @@ class Story:
             self.seen[stage_id] = stage.status
 
 
+@pytest.fixture(params=["", "one stage at a time"])
+def _bound(request, sql):
+    """Let one call decide about one stage only, in place of 500, and leave the others to maintenance."""
+    file = Path(migrations.__file__).parent / "sql" / "pgqueue_settle_stage.sql"
+    text = file.read_text().replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
+    assert text.count(":= 500;") == 1
+    if request.param:
+        sql(text.replace(":= 500;", ":= 1;"))
+    yield
+    if request.param:
+        sql(text)
+
+
+@pytest.mark.usefixtures("_bound")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stages=graphs(), events=EVENTS, on_death=st.sampled_from(["wait", "stop", "go_on"]))
 def test_stages_open_and_close_as_the_rules_say(queue, stages, events, on_death):

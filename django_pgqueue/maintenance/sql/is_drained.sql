@@ -90,7 +90,7 @@ SELECT
         FROM pgqueue_jobs AS job
         WHERE job.status = 'running' AND job.worker_id = ANY (%(worker_ids)s::bigint[])
     )
-    OR EXISTS (SELECT FROM pgqueue_stages AS stage WHERE stage.moves_after IS NOT NULL AND stage.status = 'open')
+    OR EXISTS (SELECT FROM pgqueue_stages AS stage WHERE stage.moves_after IS NOT NULL AND stage.status <> 'skipped')
     OR EXISTS (
         SELECT
         FROM pgqueue_stages AS stage
@@ -108,6 +108,7 @@ SELECT
                   FROM pgqueue_workflows AS workflow
                   WHERE workflow.id = stage.id >> 16 AND workflow.on_death <> 'wait'
               )
+              OR stage.killed_by IS NOT NULL
               OR NOT EXISTS (SELECT FROM pgqueue_dead_jobs AS dead WHERE dead.stage_id = stage.id)
               AND NOT EXISTS (
                   SELECT

@@ -1,8 +1,10 @@
 -- Open the next thousand members of a stage that is open, or remove those of one that is skipped. Called by
 -- pgqueue_settle_stage() for the first ones, and by maintenance for the rest. A member keeps its place behind others of
 -- its priority: it is due now. Steps over locked rows; behind the last slice it begins again with those. Members of a
--- skipped stage that were open already are left to the caller, and so are all of one that was killed. Returns the queues and concurrency keys of opened members,
--- as queue and key, the ids of those that are left, as kill, and the number of those that were moved, as moved.
+-- skipped stage that were open already are left to the caller, and so are all of one that was killed. Of a stage that
+-- pgqueue_settle_stage() has marked, as it had decided about enough others, goes on with that. Returns the queues and
+-- concurrency keys of opened members, as queue and key, the ids of those that are left, as kill, and the number of those
+-- that were moved, as moved.
 CREATE FUNCTION pgqueue_move_members(of_stage bigint)
 RETURNS TABLE (kind text, name text)
 LANGUAGE plpgsql
@@ -27,6 +29,12 @@ BEGIN
     WHERE one.id = of_stage AND one.moves_after IS NOT NULL
     FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    IF stage.moves_after = -1 THEN
+        IF pg_try_advisory_xact_lock(hashtextextended('pgqueue workflow ' || (of_stage >> 16), 0)) THEN
+            RETURN QUERY SELECT * FROM pgqueue_settle_stage(of_stage, 'go on');
+        END IF;
         RETURN;
     END IF;
     IF stage.killed_by IS NOT NULL THEN

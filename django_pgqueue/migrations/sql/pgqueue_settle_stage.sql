@@ -1,9 +1,10 @@
 -- Decide whether a stage is over, and what follows from that: stages behind it open or are skipped, and the workflow
--- ends. Called by pgqueue_advance(), and by staff who skip a stage; the caller has locked the workflow. The first thing
--- to do is one of: look, whether an open stage is over; decide, whether a blocked one opens; skip, as if it had
--- succeeded; kill, a blocked one, as if a member had died. Stages and edges are changed under that lock alone, so nothing is waited for but members, and of those
--- locked ones are stepped over. Returns what pgqueue_move_members() does, and, as parent, the stage of another workflow
--- that has waited for this one.
+-- ends. Called by pgqueue_advance(), and by staff who skip or kill a stage; the caller has locked the workflow. The first
+-- thing to do is one of: look, whether an open stage is over; decide, whether a blocked one opens; skip, as if it had
+-- succeeded; kill, a blocked one, as if a member had died; go on, with blocked ones of its workflow that were left for
+-- later. Stages and edges are changed under that lock alone, so nothing is waited for but members, and of those locked ones
+-- are stepped over. Returns what pgqueue_move_members() does; as parent, the stage of another workflow that has waited for
+-- this one; and as left, how many stages were left for later.
 CREATE FUNCTION pgqueue_settle_stage(of_stage bigint, at_first text)
 RETURNS TABLE (kind text, name text)
 LANGUAGE plpgsql
@@ -13,6 +14,8 @@ SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
+    most CONSTANT integer := 500;  -- stages of one call: the others are marked, and maintenance goes on with them
+    number integer := 0;
     stages bigint[] := ARRAY[of_stage];  -- to be worked on, one after the other
     actions text[] := ARRAY[at_first];
     this bigint;
@@ -23,7 +26,26 @@ DECLARE
     behind bigint[];
     parent bigint;
 BEGIN
+    IF at_first = 'go on' THEN
+        stages := ARRAY(
+            SELECT one.id
+            FROM pgqueue_stages AS one
+            WHERE one.moves_after = -1 AND one.status = 'blocked'
+              AND one.id >= (of_stage >> 16 << 16) AND one.id < ((of_stage >> 16) + 1 << 16)
+            ORDER BY one.id
+            LIMIT most
+        );
+        actions := array_fill('decide'::text, ARRAY[cardinality(stages)]);
+        UPDATE pgqueue_stages AS one SET moves_after = NULL WHERE one.id = ANY (stages);
+        RETURN QUERY SELECT 'moved', cardinality(stages)::text;
+    END IF;
     WHILE cardinality(stages) > 0 LOOP
+        number := number + 1;
+        IF number > most THEN
+            UPDATE pgqueue_stages AS one SET moves_after = -1 WHERE one.id = ANY (stages) AND one.status = 'blocked';
+            RETURN QUERY SELECT 'left', cardinality(stages)::text;
+            EXIT;
+        END IF;
         this := stages[1];
         action := actions[1];
         stages := stages[2:];

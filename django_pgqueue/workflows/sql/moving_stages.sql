@@ -1,5 +1,6 @@
--- Which stages have members that are still to be opened or removed, of one workflow or of any. Called by
--- advance.moving_stages(). Locks nothing; leans on pgqueue_stages_moving.
+-- Which stages have members that are still to be opened or removed, of one workflow or of any; and of each workflow with
+-- blocked stages of which is still to be decided whether they open, the first of those. Called by advance.moving_stages().
+-- Locks nothing; leans on pgqueue_stages_moving.
 SELECT stage.id, stage.status, COALESCE(stage.killed_by, workflow.ended_by), stage.killed_by IS NOT NULL
 FROM pgqueue_stages AS stage
 JOIN pgqueue_workflows AS workflow ON workflow.id = stage.id >> 16
@@ -7,6 +8,16 @@ WHERE stage.moves_after IS NOT NULL
   AND (
       %(workflow_id)s::bigint IS NULL
       OR stage.id >= %(workflow_id)s::bigint << 16 AND stage.id < %(workflow_id)s::bigint + 1 << 16
+  )
+  AND (
+      stage.moves_after >= 0
+      OR NOT EXISTS (
+          SELECT
+          FROM pgqueue_stages AS first
+          WHERE first.moves_after = -1
+            AND first.id >= stage.id >> 16 << 16 AND first.id < stage.id
+          OFFSET 0
+      )
   )
 ORDER BY stage.id
 LIMIT 100;
