@@ -29,10 +29,10 @@ GONE = _("not here any more")
 CHANGING = _("changed by another session meanwhile; try again")
 
 
-def _explains(
+def explains(
     model: type[Model], done: dict[str, Any], words: Any, *, changing: Any = CHANGING, gone: Any = GONE
 ) -> Callable[[Collection[Any], str], Counter[Any]]:
-    """Return what counts the rows of which ``done`` holds already, the others that are there, and the rest."""
+    """Return what counts the rows of which ``done`` holds already (empty: all), the others there, and those gone."""
 
     def explain(keys: Collection[Any], alias: str) -> Counter[Any]:
         there = model._default_manager.using(alias).filter(pk__in=keys)  # noqa: SLF001 - Django's own idiom
@@ -166,7 +166,7 @@ RESUME_QUEUES = AdminAction(
     question=ngettext_lazy("Resume %(count)d queue?", "Resume %(count)d queues?", "count"),
     consequence=_("Workers start their jobs again, as far as their limits allow."),
     perform=_resume,
-    explain=_explains(Queue, {}, _("not paused")),
+    explain=explains(Queue, {}, _("not paused")),
 )
 
 
@@ -186,7 +186,7 @@ RESTORE_LIMITS = AdminAction(
     ),
     consequence=_("Limits that were set by hand are lost. Those of the code count at once."),
     perform=_restore_limits,
-    explain=_explains(Queue, {}, _("as the code has them, or not in the code")),
+    explain=explains(Queue, {}, _("as the code has them, or not in the code")),
     is_destructive=True,
 )
 
@@ -245,7 +245,7 @@ PAUSE_SCHEDULES = AdminAction(
         "Paused.",
         ngettext_lazy("%(count)d schedule was paused.", "%(count)d schedules were paused.", "count"),
     ),
-    explain=_explains(Schedule, {"is_enabled": False}, _("paused already")),
+    explain=explains(Schedule, {"is_enabled": False}, _("paused already")),
 )
 RESUME_SCHEDULES = AdminAction(
     name="resume",
@@ -259,7 +259,7 @@ RESUME_SCHEDULES = AdminAction(
         "Resumed.",
         ngettext_lazy("%(count)d schedule was resumed.", "%(count)d schedules were resumed.", "count"),
     ),
-    explain=_explains(Schedule, {"is_enabled": True}, _("not paused")),
+    explain=explains(Schedule, {"is_enabled": True}, _("not paused")),
 )
 RUN = AdminAction(
     name="run",
@@ -290,7 +290,7 @@ RESTORE = AdminAction(
         "Restored.",
         ngettext_lazy("%(count)d schedule was restored.", "%(count)d schedules were restored.", "count"),
     ),
-    explain=_explains(Schedule, {"edited_at": None}, _("as the code has them, or made here")),
+    explain=explains(Schedule, {"edited_at": None}, _("as the code has them, or made here")),
     is_destructive=True,
 )
 
@@ -334,7 +334,7 @@ QUIET = AdminAction(
         "to, or started again. If no other worker serves its queues, their jobs wait."
     ),
     perform=_quiet,
-    explain=_explains(
+    explain=explains(
         Worker, {"quiet_since__isnull": False}, _("quiet already"), changing=WORKER_GONE, gone=WORKER_GONE
     ),
 )
@@ -348,7 +348,7 @@ RESUME_WORKERS = AdminAction(
     ),
     consequence=_("The whole command claims jobs again, with all its processes."),
     perform=_resume_workers,
-    explain=_explains(Worker, {"quiet_since": None}, _("not quiet"), changing=WORKER_GONE, gone=WORKER_GONE),
+    explain=explains(Worker, {"quiet_since": None}, _("not quiet"), changing=WORKER_GONE, gone=WORKER_GONE),
 )
 STOP = AdminAction(
     name="stop",
@@ -362,7 +362,7 @@ STOP = AdminAction(
         "process manager may start the command again. If no other worker serves its queues, their jobs wait."
     ),
     perform=_stop,
-    explain=_explains(
+    explain=explains(
         Worker, {"stop_requested_at__isnull": False}, _("asked before"), changing=WORKER_GONE, gone=WORKER_GONE
     ),
     is_destructive=True,

@@ -1,6 +1,5 @@
 """Actions on workflows and on their stages: what the methods of ``workflows.WorkflowHandle`` do."""
 
-from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -10,14 +9,12 @@ from django.utils.translation import ngettext_lazy
 
 from django_pgqueue import workflows
 from django_pgqueue.admin.actions import AdminAction, Change
+from django_pgqueue.admin.row_actions import explains
 from django_pgqueue.jobs.actions import Params
 from django_pgqueue.models import Stage, Workflow
 from django_pgqueue.states import StageStatus, WorkflowStatus
 
-GONE = _("not here any more")
-
 Perform = Callable[[Collection[int], str, str, Params], list[Change]]
-Explain = Callable[[Collection[int], str], Counter[Any]]
 
 
 def _performs(model: type[Model], act: Callable[[int, str, str], Any], entry: str, message: Any) -> Perform:
@@ -28,14 +25,6 @@ def _performs(model: type[Model], act: Callable[[int, str, str], Any], entry: st
         return [Change(model, [pk for pk in there.values_list("pk", flat=True) if act(pk, by, alias)], entry, message)]
 
     return perform
-
-
-def _explains(model: type[Model], words: Any) -> Explain:
-    def explain(ids: Collection[int], alias: str) -> Counter[Any]:
-        there = model._default_manager.using(alias).filter(pk__in=ids).count()  # noqa: SLF001 - Django's own idiom
-        return +Counter({words: there, GONE: len(ids) - there})
-
-    return explain
 
 
 def _kill(workflow_id: int, by: str, alias: str) -> bool:
@@ -78,7 +67,7 @@ KILL_WORKFLOWS = AdminAction(
         "Killed.",
         ngettext_lazy("%(count)d workflow was killed.", "%(count)d workflows were killed.", "count"),
     ),
-    explain=_explains(Workflow, _("ended already")),
+    explain=explains(Workflow, {}, _("ended already")),
     is_destructive=True,
 )
 RETRY_WORKFLOWS = AdminAction(
@@ -100,7 +89,7 @@ RETRY_WORKFLOWS = AdminAction(
             "Dead members of %(count)d workflow run again.", "Dead members of %(count)d workflows run again.", "count"
         ),
     ),
-    explain=_explains(Workflow, _("no dead members that can be retried")),
+    explain=explains(Workflow, {}, _("no dead members that can be retried")),
 )
 RETRY_STAGE = AdminAction(
     name="retry",
@@ -118,7 +107,7 @@ RETRY_STAGE = AdminAction(
             "Dead members of %(count)d stage run again.", "Dead members of %(count)d stages run again.", "count"
         ),
     ),
-    explain=_explains(Stage, _("no dead members that can be retried")),
+    explain=explains(Stage, {}, _("no dead members that can be retried")),
 )
 SKIP_STAGE = AdminAction(
     name="skip",
@@ -135,7 +124,7 @@ SKIP_STAGE = AdminAction(
         "Skipped.",
         ngettext_lazy("%(count)d stage was skipped.", "%(count)d stages were skipped.", "count"),
     ),
-    explain=_explains(Stage, _("over already")),
+    explain=explains(Stage, {}, _("over already")),
     is_destructive=True,
 )
 SEAL_STAGE = AdminAction(
@@ -150,7 +139,7 @@ SEAL_STAGE = AdminAction(
     perform=_performs(
         Stage, _seal, "Sealed.", ngettext_lazy("%(count)d stage was sealed.", "%(count)d stages were sealed.", "count")
     ),
-    explain=_explains(Stage, _("sealed already, or over")),
+    explain=explains(Stage, {}, _("sealed already, or over")),
 )
 KILL_STAGE = AdminAction(
     name="kill",
@@ -168,7 +157,7 @@ KILL_STAGE = AdminAction(
         "Killed.",
         ngettext_lazy("%(count)d stage was killed.", "%(count)d stages were killed.", "count"),
     ),
-    explain=_explains(Stage, _("over, or killed already")),
+    explain=explains(Stage, {}, _("over, or killed already")),
     is_destructive=True,
 )
 STAGE_ACTIONS = (RETRY_STAGE, SKIP_STAGE, KILL_STAGE, SEAL_STAGE)

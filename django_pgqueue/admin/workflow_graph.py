@@ -62,7 +62,8 @@ class Box:
     @property
     def kind(self) -> str:
         """Return what the stylesheet colours it by."""
-        return "dead" if self.stage.dead and not self.stage.is_over else str(self.stage.status)
+        is_dead = self.stage.is_killed or (self.stage.dead and not self.stage.is_over)
+        return "dead" if is_dead and self.stage.status != StageStatus.SKIPPED else str(self.stage.status)
 
     @property
     def done(self) -> str:

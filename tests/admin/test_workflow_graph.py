@@ -70,6 +70,10 @@ def test_box_says_what_there_is_to_say():
     assert box.name == "x" * 13 + "…"
     [box] = graph_of([stage(1, status="skipped", dead=2)], is_tall=False).boxes
     assert (box.kind, box.done) == ("skipped", "skipped")
+    [box] = graph_of([stage(1, status="ended", dead=2, killed_by="ann")], is_tall=False).boxes
+    assert box.kind == "dead"
+    [box] = graph_of([stage(1, status="skipped", killed_by="ann")], is_tall=False).boxes
+    assert box.kind == "skipped"
 
 
 @pytest.mark.parametrize(
