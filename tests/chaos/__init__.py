@@ -11,6 +11,7 @@ any project does, workers are ``pgqueue_worker`` commands, and what ran is known
       stream    jobs that come due by the thousand, and how long a killed process is missing
       load      a producer: enqueues, commits and rolls back, and writes down which
         cases   what it does beside that: changes, calls that meet others, rows that no code would write
+        flows   workflows of made-up graphs: what producers begin, what members do, what must hold
         tasks   what the jobs do; each run writes marks
         marks   lines in files, which survive any end of their writer
       faults    the kinds of faults

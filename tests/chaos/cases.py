@@ -1,4 +1,4 @@
-"""Cases that a producer runs beside its batches: changes that jobs are to see, calls that meet others, rows of no code.
+"""Cases of a producer beside its batches: changes that jobs are to see, calls that meet others, odd rows, workflows.
 
 Each is over in a moment; ``case_facts`` reads what has become of it.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 from django.db import IntegrityError, connection, transaction
 
+from tests.chaos import flows
 from tests.chaos.marks import now
 from tests.support.hostile import UNREADABLE
 
@@ -54,12 +55,14 @@ class Cases:
 
     Args:
         path: where it writes down which jobs its calls got.
+        first_flow: workflows have the keys above this one.
     """
 
-    def __init__(self, path: Path, draw: Random) -> None:
+    def __init__(self, path: Path, draw: Random, *, first_flow: int) -> None:
         self._draw = draw
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._next_at = 0.0
+        self._flow = first_flow
 
     def go_on(self) -> None:
         """Do one, unless the last was just now.
@@ -69,7 +72,7 @@ class Cases:
         """
         if time.monotonic() >= self._next_at:
             self._next_at = time.monotonic() + INTERVAL_SECONDS
-            self._draw.choices((self._change, self._remind, self._poison), (20, 10, 1))[0]()
+            self._draw.choices((self._change, self._remind, self._poison, self._begin), (20, 10, 1, 8))[0]()
 
     def _change(self) -> None:
         """Change some documents, and have them read, in one transaction; sometimes for nothing."""
@@ -102,6 +105,11 @@ class Cases:
                 is_fetched = cursor.fetchone() is not None
         entry = {"job_id": handle.id, "created": handle.created, "at": at, "was_fetched": is_fetched}
         os.write(self._file, (json.dumps(entry) + "\n").encode())
+
+    def _begin(self) -> None:
+        """Begin a workflow."""
+        self._flow += 1
+        flows.begin(self._flow, self._draw)
 
     def _poison(self) -> None:
         """Insert a row as no code would write it; the database refuses some."""

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 
 from tests.chaos.case_facts import CaseFacts, gather_cases
+from tests.chaos.flows import FlowFacts, gather_flows
 from tests.chaos.journal import Fault
 from tests.chaos.marks import Run, read_runs
 
@@ -65,6 +66,7 @@ class Ledger:
     leaks: list[str] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
     cases: CaseFacts = field(default_factory=CaseFacts)
+    flows: FlowFacts = field(default_factory=FlowFacts)
     lease_seconds: int = 4
 
     @cached_property
@@ -121,6 +123,7 @@ def gather(folder: Path, database: psycopg.Connection) -> Ledger:
         left=[Left(*row) for row in _rows(database, LEFT)],
         effects=Counter(dict(_rows(database, "SELECT key, count(*) FROM chaos_effect GROUP BY key"))),
         cases=gather_cases(folder, database),
+        flows=gather_flows(database),
     )
 
 

@@ -67,7 +67,8 @@ class Producer:
         self.produced = 0
         self._rate = rate
         self._hog_seconds = hog_seconds
-        self._cases = Cases(folder / f"calls-{number}.jsonl", random.Random(f"{seed}/cases {number}"))
+        draw = random.Random(f"{seed}/cases {number}")
+        self._cases = Cases(folder / f"calls-{number}.jsonl", draw, first_flow=number * KEYS)
         self._random = random.Random(f"{seed}/producer {number}")
         self._next_key = self._next_batch = number * KEYS
         self._file = os.open(folder / f"producer-{number}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -13,6 +13,27 @@ class Witness(models.Model):
     batch = models.BigIntegerField(primary_key=True)
 
 
+class Flow(models.Model):
+    """A workflow, written in the transaction that has begun it."""
+
+    key = models.BigIntegerField(primary_key=True)
+    workflow_id = models.BigIntegerField()
+    stages = models.JSONField()
+    to_seal = models.JSONField(default=list)
+
+
+class Step(models.Model):
+    """What a member of a workflow did. Nothing in the schema keeps it from being there twice: the oracle counts."""
+
+    flow = models.BigIntegerField()
+    stage = models.TextField()
+    number = models.IntegerField()
+    missing = models.IntegerField()
+
+    class Meta:
+        indexes = [models.Index(fields=["flow", "stage"], name="chaos_step_stage")]
+
+
 class Document(models.Model):
     """A row that changes, and that a job reads after each change."""
 

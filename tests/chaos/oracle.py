@@ -9,11 +9,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from django_pgqueue.states import EntryKind
-from tests.chaos import case_checks
+from tests.chaos import case_checks, flows
 from tests.chaos.ledger import ROLLED_BACK, Ending, Ledger
 from tests.chaos.marks import DISCARD, END, LATER, Run
 
-LOST, DUPLICATED, STUCK, MISSED, WRONG = "lost", "silently duplicated", "stuck", "missed changes", "wrong"
+LOST, DUPLICATED, STUCK, MISSED, EARLY, WRONG = (
+    "lost",
+    "silently duplicated",
+    "stuck",
+    "missed changes",
+    "opened early",
+    "wrong",
+)
 
 Breaks = Iterator[tuple[int | None, str]]
 """The key of the job, where there is one, and what is wrong with it."""
@@ -198,6 +205,11 @@ CHECKS = (
     Check(LOST, case_checks.no_call_is_swallowed_by_its_conflict),
     Check(STUCK, case_checks.what_a_stuck_process_fetched_goes_to_others),
     Check(LOST, case_checks.sound_schedules_keep_their_ticks),
+    Check(LOST, flows.every_member_of_a_workflow_did_its_work),
+    Check(DUPLICATED, flows.atomic_members_of_a_workflow_did_it_once),
+    Check(EARLY, flows.no_stage_opens_before_those_before_it_are_over),
+    Check(STUCK, flows.no_workflow_is_stuck),
+    Check(WRONG, flows.no_workflow_runs_that_rolled_back),
     Check(WRONG, case_checks.killed_processes_are_replaced_in_time),
     Check(WRONG, case_checks.no_process_ends_by_itself),
     Check(WRONG, nothing_leaks),

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from tests.chaos.ledger import Ledger
-from tests.chaos.oracle import CHECKS, DUPLICATED, LOST, MISSED, STUCK, Violation, excused_starts
+from tests.chaos.oracle import CHECKS, DUPLICATED, EARLY, LOST, MISSED, STUCK, Violation, excused_starts
 from tests.chaos.storm import kinds
 
 SHOWN, WIDEST = 20, 300
@@ -19,7 +19,7 @@ def table(ledger: Ledger, violations: list[Violation], facts: Mapping[str, str])
 def verdict(ledger: Ledger, violations: list[Violation]) -> str:
     """Return the line that all is about."""
     means = Counter(violation.means for violation in violations)
-    line = ", ".join(f"{meaning} {means[meaning]}" for meaning in (LOST, DUPLICATED, STUCK, MISSED))
+    line = ", ".join(f"{meaning} {means[meaning]}" for meaning in (LOST, DUPLICATED, STUCK, MISSED, EARLY))
     replaced = ledger.cases.replaced_seconds
     return line + (f", replaced within {max(replaced):.2f} s (of {len(replaced)})" if replaced else "")
 
@@ -41,6 +41,7 @@ def _counts(ledger: Ledger, facts: Mapping[str, str]) -> Iterator[str]:
     yield _row("jobs run again", f"{sum(len(runs) > 1 for runs in ledger.runs_of.values()):,}")
     yield _row("late starts", f"{excused_starts(ledger)}, in processes that had been frozen")
     yield _row("cases", ledger.cases.told())
+    yield _row("workflows", ledger.flows.told())
     yield _row("faults", f"{faults.total():,}")
     yield from (_row(f"  {kind}", f"{faults[kind]:,}") for kind in (*kinds(), "starve") if faults[kind])
 

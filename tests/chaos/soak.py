@@ -33,6 +33,7 @@ PRODUCERS = 2
 CONCURRENCY = 16
 SHUTDOWN_TIMEOUT_SECONDS = 2
 STREAM_PROCESSES = 3
+OPEN_FLOWS = "SELECT EXISTS (SELECT FROM pgqueue_workflows WHERE status = 'open')"
 PUT_BACK = "queue = 'poison' AND task = ANY (%s) AND run_at > enqueued_at"
 """A job of an unknown task is put back, again and again, for a day."""
 
@@ -147,6 +148,7 @@ class Soak:
         with self.cluster.connect() as database:
             [(number,)] = database.execute(left, [list(UNKNOWN_TASKS)]).fetchall()
             within(CALM_SECONDS, lambda: database.execute(left, [list(UNKNOWN_TASKS)]).fetchone() == (0,))
+            within(CALM_SECONDS, lambda: not database.execute(OPEN_FLOWS).fetchone()[0])
             self._paused_at = now()
             database.execute("UPDATE pgqueue_schedules SET is_enabled = false, paused_by = 'soak'")
             database.execute(f"DELETE FROM pgqueue_jobs WHERE {PUT_BACK}", [list(UNKNOWN_TASKS)])

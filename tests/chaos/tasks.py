@@ -13,8 +13,10 @@ import random
 import re
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from django_pgqueue import Discard, Limit, Snooze, Unique, current_job, periodic, task
+from tests.chaos import flows
 from tests.chaos.marks import DISCARD, END, LATER, RAISE, START, mark, note, now
 from tests.chaos.models import Document, Effect
 
@@ -122,6 +124,23 @@ def refresh(key: int) -> None:
 @task(queue="reminders", unique="key", max_attempts=50, backoff=0.2)
 def remind(key: int) -> None:
     note("reminded", current_job().id)
+
+
+@task(queue=flows.QUEUE, atomic=True, max_attempts=8, backoff=0.1)
+def step(key: int, stage: str, number: int, before: dict[str, int], how: dict[str, Any]) -> None:
+    flows.do_step(key, stage, number, before, how)
+
+
+@task(queue=flows.QUEUE, max_attempts=8, backoff=0.1)
+def loose_step(key: int, stage: str, number: int, before: dict[str, int], how: dict[str, Any]) -> None:
+    """The same, not atomic: it may take effect again where its outcome was lost."""
+    flows.do_step(key, stage, number, before, how)
+
+
+@periodic(name="mender", every=dt.timedelta(seconds=1))
+@task(queue="ticks")
+def mend() -> None:
+    flows.mend()
 
 
 @task(queue="poison")

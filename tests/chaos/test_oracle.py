@@ -1,6 +1,7 @@
 """The oracle is only worth something if it finds what is wrong: each break by a small ledger made by hand."""
 
 import json
+import random
 from collections import Counter
 from copy import deepcopy
 
@@ -8,6 +9,7 @@ import pytest
 
 from tests.chaos import report
 from tests.chaos.case_facts import Call, CaseFacts, Document, Outcome, Read, Schedule, _odd_ends
+from tests.chaos.flows import REPORT, Begun, FlowFacts, Stage, drawn
 from tests.chaos.journal import Fault, Journal
 from tests.chaos.ledger import COMMITTED, ROLLED_BACK, UNKNOWN, Ending, Job, Ledger, Left, read_jobs
 from tests.chaos.marks import END, LATER, RAISE, Run, read_runs
@@ -77,7 +79,18 @@ def ledger() -> Ledger:
         finished(12, 2, errors=[lost(1, FROZEN)]),
     ]
     faults = [Fault("kill_child", [DEAD], 15, 15), Fault("stop_command", [FROZEN], 5, 55)]
-    return Ledger({job.key: job for job in jobs}, runs, endings, effects=Counter({3: 1}), faults=faults, cases=cases())
+    known = {"effects": Counter({3: 1}), "faults": faults, "cases": cases(), "flows": flows()}
+    return Ledger({job.key: job for job in jobs}, runs, endings, **known)
+
+
+def flows() -> FlowFacts:
+    """A workflow with two members that may run twice, one of them added later, and a report."""
+    stages = {
+        "first": Stage(3, 1, "mender", is_atomic=False, after=[], when="succeeded"),
+        REPORT: Stage(1, 0, "member", is_atomic=True, after=["first"], when="succeeded"),
+    }
+    steps = Counter({(1, "first", 0): 1, (1, "first", 1): 2, (1, "first", 2): 1, (1, REPORT, 0): 1})
+    return FlowFacts({1: Begun(1, stages, "succeeded")}, steps)
 
 
 def cases() -> CaseFacts:
@@ -124,7 +137,7 @@ def test_nothing_is_wrong_with_what_may_happen(ledger):
     assert excused_starts(ledger) == 1
     assert (
         report.verdict(ledger, [])
-        == "lost 0, silently duplicated 0, stuck 0, missed changes 0, replaced within 1.90 s (of 2)"
+        == "lost 0, silently duplicated 0, stuck 0, missed changes 0, opened early 0, replaced within 1.90 s (of 2)"
     )
 
 
@@ -330,6 +343,34 @@ def broken_schedule_says_nothing(ledger):
     ledger.cases.schedules[1].last_error = ""
 
 
+def member_did_nothing(ledger):
+    del ledger.flows.steps[1, REPORT, 0]
+
+
+def late_member_did_nothing(ledger):
+    del ledger.flows.steps[1, "first", 2]
+
+
+def report_came_twice(ledger):
+    ledger.flows.steps[1, REPORT, 0] = 2
+
+
+def late_member_was_added_twice(ledger):
+    ledger.flows.steps[1, "first", 2] = 2
+
+
+def report_came_early(ledger):
+    ledger.flows.early.append((1, REPORT, 0, 1))
+
+
+def workflow_is_left_open(ledger):
+    ledger.flows.begun[1].status = "open"
+
+
+def workflow_ran_though_rolled_back(ledger):
+    ledger.flows.steps[2, REPORT, 0] = 1
+
+
 def replaced_late(ledger):
     ledger.cases.replaced_seconds.append(2.1)
 
@@ -354,6 +395,8 @@ SEEN = "each change is seen by a later run"
 SWALLOWED = "no call is swallowed by its conflict"
 OTHERS = "what a stuck process fetched goes to others"
 TICKS = "sound schedules keep their ticks"
+MEMBERS = "every member of a workflow did its work"
+MEMBERS_ONCE = "atomic members of a workflow did it once"
 WELL_OFF = "only workers in trouble lose jobs"
 
 
@@ -406,6 +449,13 @@ WELL_OFF = "only workers in trouble lose jobs"
         (tick_doubled, TICKS, None),
         (ticked_no_more, TICKS, None),
         (broken_schedule_says_nothing, TICKS, None),
+        (member_did_nothing, MEMBERS, None),
+        (late_member_did_nothing, MEMBERS, None),
+        (report_came_twice, MEMBERS_ONCE, None),
+        (late_member_was_added_twice, MEMBERS_ONCE, None),
+        (report_came_early, "no stage opens before those before it are over", None),
+        (workflow_is_left_open, "no workflow is stuck", None),
+        (workflow_ran_though_rolled_back, "no workflow runs that rolled back", None),
         (replaced_late, "killed processes are replaced in time", None),
         (ended_by_itself, "no process ends by itself", None),
         (leaking, "nothing leaks", None),
@@ -443,6 +493,15 @@ def test_table_counts_what_is_lost_duplicated_and_stuck(ledger):
     details = "\n".join(report.details(ledger, violations))
     assert "nothing is stuck: key 1: still running" in details
     assert "started_at=10" in details
+
+
+def test_made_up_graphs_are_graphs():
+    draw = random.Random(1)
+    for stages in (drawn(draw) for _ in range(100)):
+        names = list(stages)
+        assert all(names.index(before) < names.index(name) for name, one in stages.items() for before in one.after)
+        assert stages[REPORT].after == names[:-1]
+        assert all(one.late < one.members for one in stages.values())
 
 
 def test_ends_without_a_cause_are_found_in_the_logs(tmp_path):

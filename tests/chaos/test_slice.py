@@ -17,4 +17,4 @@ def test_nothing_is_lost_silently_duplicated_or_stuck(project):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "lost 0, silently duplicated 0, stuck 0, missed changes 0" in done.stdout
+    assert "lost 0, silently duplicated 0, stuck 0, missed changes 0, opened early 0" in done.stdout
