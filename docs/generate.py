@@ -6,7 +6,8 @@ A table between ``<!-- generated: columns pgqueue_jobs -->`` and ``<!-- end -->`
 and the facts that it knows of each. Its head is the page's. A column of which nothing is known is prose, and stays as
 it is written; in a new row it begins with what the code says of the thing, as a draft.
 
-Lines that install the package have ``INSTALLED_FROM`` and the extras that the page names.
+Lines that install the package have ``INSTALLED_FROM`` and the extras that the page names. They are in the README and in
+the two tutorials, where they are typed; other pages name the extra.
 """
 
 import re

@@ -125,6 +125,15 @@ def test_page_is_as_the_code_wants_it(page):
     assert page.read_text() == generate.rewritten(page.read_text()), "To write what the code says: make reference"
 
 
+def test_package_is_installed_on_few_pages():
+    """Those that are read first, or typed from the beginning; others name an extra."""
+    assert {name_of(page) for page in PAGES if generate.INSTALL.search(page.read_text())} == {
+        "README.md",
+        "docs/tutorial/first-job.md",
+        "docs/tutorial/quick-start.md",
+    }
+
+
 @pytest.mark.parametrize(("page", "_", "marker", "text", "__"), REGIONS, ids=lambda value: getattr(value, "name", ""))
 def test_each_row_that_was_generated_is_explained(page, _, marker, text, __):
     unexplained = [row[0] for row in table(text) if not row[-1] and row[0] != "`enqueue`"]
