@@ -131,7 +131,7 @@ def of_tables() -> Iterator[Row]:
     for model in apps.get_app_config("pgqueue").get_models():
         models_of.setdefault(model._meta.db_table, []).append(model.__name__)
     for table, names in models_of.items():
-        page = "" if table.endswith("_jobs") else "../internals/schema.md"
+        page = "../reference/tables.md" if table.endswith("_jobs") else ""
         yield Row(f"[`{table}`]({page}#{table})", {"model": listed(names)})
 
 
