@@ -30,6 +30,7 @@ POSTGRESQL_17 = reason("needs PostgreSQL 17 or newer", "PGSERVER_POSTGRES_VERSIO
 DJANGO_60 = reason("needs Django 6.0, beside which the backport can stand", with_django("6.1"))
 DJANGO_61 = reason("needs Django 6.1", with_django("6.1"))
 NOT_DJANGO_60 = reason("needs a Django whose @task takes options: not 6.0", with_django("6.1"))
+CITUS = reason("needs Citus", "install postgresql-17-citus-13.2, or set CITUS to the folder of a PostgreSQL's tools")
 NATS = reason("needs a NATS server", "apt-get install nats-server")
 NO_POOLER = reason("needs a connection without a pooler", "make pytest")
 LINUX = reason("needs /proc", "make pytest, on Linux")
