@@ -254,6 +254,15 @@ def check_arguments(task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping
     encode_arguments(task, args, kwargs)
 
 
+def check_calls(calls: Sequence[BoundCall]) -> None:
+    """Raise InvalidArguments unless jobs can be made of these calls."""
+    for call in calls:
+        check_signature(call.task, call.args, call.kwargs)
+    with in_errors((call.task, call.args, call.kwargs) for call in calls):
+        encode_many([call.args for call in calls], what="args")
+        encode_many([call.kwargs for call in calls], what="kwargs")
+
+
 def encode_arguments(task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, str]:
     """Return the parameters ``args`` and ``kwargs``; raise InvalidArguments without sensitive values."""
     with in_errors([(task, args, kwargs)]):

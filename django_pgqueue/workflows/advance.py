@@ -104,15 +104,16 @@ def notify_opened(database: Database, advanced: Advanced) -> None:
 
 
 def ends_in(outcomes: Iterable[Outcome]) -> list[tuple[int, bool]]:
-    """Return the stages of members that end with these outcomes, each with whether one has died."""
-    return [
-        (outcome.job.stage_id or 0, outcome.fate is Fate.DIED)
+    """Return the stages of members that end with these outcomes, most of them once, each with whether one has died."""
+    members = {
+        (outcome.job.rest, outcome.fate is Fate.DIED): outcome.job
         for outcome in outcomes
         if outcome.job.flags & MEMBER and outcome.fate in ENDS
-    ]
+    }  # the stage is in the rest, and all that is in it of most members
+    return [(job.stage_id or 0, has_died) for (_, has_died), job in members.items()]
 
 
-ENDS = {Fate.SUCCEEDED, Fate.RECORDED, Fate.DIED}
+ENDS = (Fate.SUCCEEDED, Fate.RECORDED, Fate.DIED)  # no set: that would call Enum.__hash__ for each member
 
 
 class PendingAdvance(NamedTuple):

@@ -16,7 +16,7 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection, number_array, undoable
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidWorkflow, PgQueueError, StageClosed
-from django_pgqueue.jobs.enqueue import Member, check_arguments
+from django_pgqueue.jobs.enqueue import Member, check_calls
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.middleware import run_if_immediate
 from django_pgqueue.options import check_instant
@@ -72,6 +72,11 @@ class NewStage:
     when: OpensWhen = field(repr=False)
     collect: bool = field(repr=False)
     sealed: bool = field(repr=False)
+    takes_previous: bool = field(repr=False)
+
+    def calls_without_previous(self) -> Sequence[Call[Any]]:
+        """Return the calls, with None in the place of each argument that is ``PREVIOUS``."""
+        return [_without_previous(call)[1] for call in self.calls] if self.takes_previous else self.calls
 
 
 After = NewStage | str | Iterable[NewStage | str] | None
@@ -198,7 +203,8 @@ class NewWorkflow:
                 "stage: add_many()."
             )
         before = (after,) if isinstance(after, NewStage | str) else tuple(after or ())
-        stage = NewStage(named, calls, before, OpensWhen(when), collect, sealed)
+        takes_previous = any(_takes_previous(call) for call in calls)
+        stage = NewStage(named, calls, before, OpensWhen(when), collect, sealed, takes_previous)
         self._stages[named] = stage
         return stage
 
@@ -216,14 +222,13 @@ class NewWorkflow:
     def check(self) -> None:
         """Raise what ``enqueue`` would, as far as it can be known without the database."""
         for place in self._sorted():
-            for call in place.calls:
-                if call.task.database != self._database:
+            for task in {call.task: None for call in place.calls}:
+                if task.database != self._database:
                     raise InvalidWorkflow(
                         f"All members are on the database of their workflow, {self._database!r}, and "
-                        f"{call.task.name} is enqueued on {call.task.database!r}."
+                        f"{task.name} is enqueued on {task.database!r}."
                     )
-                _, without = _without_previous(call)
-                check_arguments(without.task, without.args, without.kwargs)
+            check_calls(place.calls_without_previous())
             self._source_of_previous(place)
 
     def _before(self, stage: NewStage) -> list[NewStage]:
@@ -263,7 +268,7 @@ class NewWorkflow:
 
     def _source_of_previous(self, stage: NewStage) -> NewStage | None:
         """Return the stage whose result is an argument of a member; None: no argument is ``PREVIOUS``."""
-        if not any(_without_previous(call)[0] for call in stage.calls):
+        if not stage.takes_previous:
             return None
         before = self._before(stage)
         if len(stage.calls) != 1 or len(before) != 1 or len(before[0].calls) != 1 or not before[0].sealed:
@@ -366,9 +371,9 @@ class NewWorkflow:
         }
         caller.rows(statement("begin_stages"), parameters)
         to_insert = [
-            Member(_without_previous(call)[1], ids[stage.name], bool(stage.after))
+            Member(call, ids[stage.name], bool(stage.after))
             for stage in stages
-            for call in stage.calls
+            for call in stage.calls_without_previous()
         ]
         names = {stage_id: name for name, stage_id in ids.items()}
         job_ids = members.insert(to_insert, names).ids if to_insert else []
@@ -392,6 +397,10 @@ class NewWorkflow:
             "members": len(stage.calls),
             "previous": previous if places else None,
         }
+
+
+def _takes_previous(call: Call[Any]) -> bool:
+    return any(value is PREVIOUS for value in (*call.args, *call.kwargs.values()))
 
 
 def _without_previous(call: Call[Any]) -> tuple[list[int | str], Call[Any]]:

@@ -5,6 +5,8 @@ from collections import Counter
 import pytest
 
 from django_pgqueue import batch, chain, group, workflow
+from django_pgqueue.db.connections import fence
+from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance import stages
@@ -39,6 +41,17 @@ def test_sweep_closes_what_a_crash_has_left(queue):
     assert (len(swept.found), swept.last, swept.opened.queues) == (1, 0, {"mails"})
     assert [stage.status for stage in handle.state().stages] == ["ended", "open", "blocked"]
     assert sweep_stages(queue).found == ()
+
+
+def test_members_that_are_ended_like_plain_jobs_hang_no_workflow(queue):
+    """As by a worker that knows no workflows: results are not collected, and all else goes on."""
+    handle = batch([noop.bind(), noop.bind()], then=noop.bind(), collect=True).enqueue()
+    jobs = claim(queue, "default", limit=2, worker_id=1)
+    assert len(queue.rows(statement("finish"), fence(jobs))) == 2
+    assert handle.state().stage("then").status == "blocked"
+    assert sweep_stages(queue).opened.queues == {"default"}
+    assert handle.state().stage("then").status == "open"
+    assert list(handle.results("members")) == []
 
 
 def test_sweep_reports_deaths_of_crashed_workers(queue):

@@ -1,6 +1,7 @@
 -- Insert members of stages of a workflow, of which some have keys or expire. Called by unique.insert() in the caller's
 -- transaction. The same as enqueue_keyed_calls.sql but for the stage, which is one of the options, and the status of
--- members whose stage is not open yet: they take their turns when it opens.
+-- members whose stage is not open yet: they take their turns when it opens. Apart from that one for the same reason as
+-- enqueue_members.sql.
 WITH options AS MATERIALIZED (
     SELECT *
     FROM json_to_recordset(%(options)s::json) AS options (

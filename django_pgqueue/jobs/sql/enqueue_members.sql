@@ -1,6 +1,7 @@
 -- Insert members of stages of a workflow, of any tasks and with any options of each. Called by enqueue.insert_members()
 -- in the caller's transaction. The same as enqueue_calls.sql but for the stage, which is one of the options, and the
--- status of members whose stage is not open yet.
+-- status of members whose stage is not open yet. A statement of its own: who may enqueue jobs alone may not insert a
+-- stage.
 WITH options AS MATERIALIZED (
     SELECT
         options.*,
