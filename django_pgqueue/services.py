@@ -1,6 +1,7 @@
 """Background services: bounded passes that a thread repeats, each with its interval, and one rule for errors."""
 
 import contextlib
+import contextvars
 import logging
 import math
 import threading
@@ -242,8 +243,12 @@ class ServiceRunner(threading.Thread):
         self._due_at = time.monotonic()  # the next pass, or the one that is under way
         self._woken = threading.Event()
         self._stopping = False
+        self._context = contextvars.copy_context()
 
     def run(self) -> None:
+        self._context.run(self._loop)
+
+    def _loop(self) -> None:
         while not self._stopping:
             delay = self._guarded_pass()
             self._due_at = time.monotonic() + delay

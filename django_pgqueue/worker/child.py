@@ -16,7 +16,7 @@ from django.apps import apps
 from django.db import connections
 
 from django_pgqueue.jobs.stats import ProcessCounters
-from django_pgqueue.worker.config import WorkerConfig, configure_logging
+from django_pgqueue.worker.config import WorkerConfig, configure_logging, name_databases
 from django_pgqueue.worker.shared_state import SharedState
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -50,6 +50,8 @@ def main(
     if not apps.ready:
         django.setup()
     configure_logging(plan.verbosity)
+    if plan.is_one_of_several:
+        name_databases(plan.alias)
     for alias, name in databases.items():
         connections.settings[alias]["NAME"] = name
     from django_pgqueue.worker.cleanup import disown, watch_connections  # noqa: PLC0415

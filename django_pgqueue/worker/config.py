@@ -1,6 +1,9 @@
 """Plan of one worker command, made from its options, and its log where the project has configured none."""
 
+import contextlib
+import contextvars
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from django_pgqueue.conf import conf
@@ -15,6 +18,7 @@ class WorkerConfig:
 
     queues: tuple[str, ...] = ()  # served in this order, as ``QueueSelector`` takes them; empty means all
     database: str | None = None  # the alias whose queue is served; None: ``PGQUEUE["DATABASE"]``
+    is_one_of_several: bool = False  # the command serves other databases, too, and its log names this one
     processes: int = 1
     concurrency: int = 8  # jobs at once in each process
     max_jobs: int | None = None  # number of finished jobs after which a process is replaced, about; None: never
@@ -58,3 +62,43 @@ def configure_logging(verbosity: int) -> None:
     ours.setLevel(logging.DEBUG if verbosity > 2 else logging.INFO)  # noqa: PLR2004 - as the docstring says
     logging.getLogger("django_pgqueue.worker").setLevel(logging.WARNING if verbosity == 0 else logging.NOTSET)
     logging.getLogger("django_pgqueue.jobs").setLevel(logging.NOTSET if verbosity > 1 else logging.WARNING)
+
+
+_served: contextvars.ContextVar[str] = contextvars.ContextVar("django_pgqueue_served", default="")
+
+
+@contextlib.contextmanager
+def served(alias: str) -> Iterator[None]:
+    """Let log lines inside, and those of service threads that are made inside, name this database."""
+    token = _served.set(alias)
+    try:
+        yield
+    finally:
+        _served.reset(token)
+
+
+class DatabaseFilter(logging.Filter):
+    """Adds the database to log lines, and as the attribute ``database`` to their records.
+
+    Args:
+        alias: of threads that are of no database.
+    """
+
+    def __init__(self, alias: str = "") -> None:
+        super().__init__()
+        self._alias = alias
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if alias := _served.get() or self._alias:
+            record.database = alias
+            shown = alias.replace("%", "%%") if record.args else alias
+            record.msg = f"{record.msg} (database {shown})"
+        return True
+
+
+def name_databases(alias: str = "") -> None:
+    """Let the worker's log name databases from here on; ``alias``: the only one that this process serves."""
+    logger = logging.getLogger("django_pgqueue.worker")
+    for one in [one for one in logger.filters if isinstance(one, DatabaseFilter)]:
+        logger.removeFilter(one)
+    logger.addFilter(DatabaseFilter(alias))

@@ -8,11 +8,13 @@ import json
 import logging
 import os
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from typing import Protocol
 
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.maintenance.pending_work import oldest_runnable
@@ -83,6 +85,7 @@ class HealthStatus:
 
     dead: tuple[str, ...]
     unready: tuple[str, ...]
+    others: tuple[str, ...] = ()  # problems with databases that are not served while another one is
 
 
 def evaluate(facts: HealthFacts) -> HealthStatus:
@@ -138,7 +141,7 @@ class HealthMonitor:
 
     def __init__(
         self,
-        probes: "Probes",
+        probes: "ProbesOfOne",
         pool: ProcessPool,
         monitor: HeartbeatMonitor,
         loops: Sequence[ServiceRunner],
@@ -225,6 +228,85 @@ class HealthMonitor:
         return (cycles, since) if cycles == before else (cycles, at)
 
 
+class ProbesOfOne(Protocol):
+    """The probes as the supervisor of one database sees them."""
+
+    @property
+    def are_wanted(self) -> bool: ...
+    @property
+    def pages(self) -> Mapping[str, Page]: ...
+    def tell(self, verdict: HealthStatus, is_at_work: bool) -> None: ...  # noqa: FBT001 - as below
+    def stopping(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class SharedProbes:
+    """The probes of a command that serves several databases: alive while all is well, ready while one is served."""
+
+    def __init__(self, probes: "Probes", aliases: Iterable[str]) -> None:
+        self._probes = probes
+        self._lock = threading.Lock()
+        unknown = HealthStatus((), ("its database is not served yet",))
+        self._verdicts = dict.fromkeys(aliases, unknown)
+        self._told_at: dict[str, float] = {}  # monotonic
+        self._at_work: set[str] = set()
+
+    def of(self, alias: str) -> "MemberProbes":
+        return MemberProbes(self, alias)
+
+    @property
+    def are_wanted(self) -> bool:
+        return self._probes.are_wanted
+
+    def tell(self, alias: str, verdict: HealthStatus, *, is_at_work: bool) -> None:
+        with self._lock:
+            self._verdicts[alias], self._told_at[alias] = verdict, time.monotonic()
+            if is_at_work:
+                self._at_work.add(alias)
+            self._probes.tell(self._together(), bool(self._at_work))
+
+    def forget(self, alias: str) -> None:
+        """Leave a database out, as one whose supervisor has ended."""
+        with self._lock:
+            self._verdicts[alias] = HealthStatus((), ("stopped",))
+            self._told_at.pop(alias, None)
+
+    def _together(self) -> HealthStatus:
+        at, dead, unready = time.monotonic(), [], []
+        for alias, verdict in self._verdicts.items():
+            if at - self._told_at.get(alias, at) > FRESH_SECONDS:
+                dead.append(f"{alias}: checks of health have stopped")
+            dead += [f"{alias}: {problem}" for problem in verdict.dead]
+            unready += [f"{alias}: {problem}" for problem in verdict.unready]
+        is_served = any(not verdict.unready for verdict in self._verdicts.values())
+        if is_served:
+            return HealthStatus(tuple(dead), tuple(dead), tuple(unready))
+        return HealthStatus(tuple(dead), (*dead, *unready))
+
+
+class MemberProbes:
+    """Those of one of the databases."""
+
+    pages: Mapping[str, Page] = {}
+
+    def __init__(self, shared: SharedProbes, alias: str) -> None:
+        self._shared = shared
+        self._alias = alias
+
+    @property
+    def are_wanted(self) -> bool:
+        return self._shared.are_wanted
+
+    def tell(self, verdict: HealthStatus, is_at_work: bool) -> None:  # noqa: FBT001 - as below
+        self._shared.tell(self._alias, verdict, is_at_work=is_at_work)
+
+    def stopping(self) -> None:
+        pass  # the command may go on for other databases
+
+    def close(self) -> None:
+        self._shared.forget(self._alias)
+
+
 class Probes:
     """Passes verdicts on to the probes named in the plan or the environment."""
 
@@ -257,17 +339,18 @@ class Probes:
             self._file.unlink(missing_ok=True)
 
     def _answer(self, problems_of: Callable[[HealthStatus], tuple[str, ...]]) -> Response:
+        others: tuple[str, ...] = ()
         if self._verdict is None or time.monotonic() - self._told_at > FRESH_SECONDS:
             problems: tuple[str, ...] = (
                 "no check of health has been made yet" if self._verdict is None else "checks of health have stopped",
             )
         else:
-            problems = problems_of(self._verdict)
+            problems, others = problems_of(self._verdict), self._verdict.others
         status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
-        return Response.json({"ok": not problems, "problems": problems}, status)
+        return Response.json({"ok": not problems, "problems": problems or others}, status)
 
     def _tell_systemd(self, verdict: HealthStatus, *, is_at_work: bool) -> None:
-        lines = [f"STATUS={'; '.join(verdict.unready) or 'at work'}"]
+        lines = [f"STATUS={'; '.join(verdict.unready or verdict.others) or 'at work'}"]
         if is_at_work and not self._is_started:
             self._is_started = True
             lines.append("READY=1")
@@ -282,7 +365,7 @@ def write(path: Path, verdict: HealthStatus) -> None:
         path.unlink(missing_ok=True)
         return
     new = path.with_name(f"{path.name}.{os.getpid()}")
-    report = {"live": True, "ready": not verdict.unready, "problems": verdict.unready}
+    report = {"live": True, "ready": not verdict.unready, "problems": verdict.unready or verdict.others}
     new.unlink(missing_ok=True)  # of a command with this pid that was killed; or a link laid by an attacker
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
         file.write(json.dumps(report) + "\n")

@@ -82,10 +82,16 @@ def _add_to(sums: list[float], more: Sequence[float] | Iterable[float]) -> None:
         sums[place] += number
 
 
-def on_enqueued(note: Callable[[str, str, int], None]) -> None:
-    """Call ``note`` from here on with queue, task and number, in the thread that has enqueued and committed."""
+def on_enqueued(note: Callable[[str, str, int], None], only_on: str | None = None) -> None:
+    """Call ``note`` from here on with queue, task and number, in the thread that has enqueued and committed.
+
+    Args:
+        only_on: alias of the database whose jobs count. None: those of all.
+    """
 
     def tell(*, ids: Sequence[int], queue: str, task: str, database: str, **_: Any) -> None:
+        if only_on not in (None, database):
+            return
         told, connection = partial(note, queue, task, len(ids)), connections[database]
         if connection.in_atomic_block:
             connection.on_commit(told, robust=True)

@@ -21,6 +21,7 @@ from types import MappingProxyType, ModuleType
 
 from django.utils.autoreload import StatReloader, autoreload_started, iter_all_python_module_files
 
+from django_pgqueue.worker.group import SupervisorGroup
 from django_pgqueue.worker.supervisor import QUIET_SIGNAL, RESUME_SIGNAL, Supervisor, stop_signals
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -154,7 +155,7 @@ class Reloader:
             self._worker.send_signal(number)
 
 
-def watch(supervisor: Supervisor, *, reloader: int) -> None:
+def watch(supervisor: Supervisor | SupervisorGroup, *, reloader: int) -> None:
     """Stop the worker when a file has changed since it was started, or when its reloader has ended."""
     sources = Sources(project_packages(), {Path(file): changed_at for file, changed_at in json.load(sys.stdin).items()})
     logger.info("Watching %d files: the worker starts again when one changes", len(sources.known))

@@ -14,9 +14,10 @@ import socket
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import wait
+from typing import Any
 
 from django.db import Error, OperationalError, connections
 
@@ -29,7 +30,7 @@ from django_pgqueue.signals import sent_elsewhere
 from django_pgqueue.validation import UNNAMED
 from django_pgqueue.version import VERSION
 from django_pgqueue.worker.config import WorkerConfig
-from django_pgqueue.worker.health import HealthMonitor, Probes
+from django_pgqueue.worker.health import HealthMonitor, Probes, ProbesOfOne
 from django_pgqueue.worker.heartbeat import Heartbeat, Liveness
 from django_pgqueue.worker.http import Address, Page, PageServer
 from django_pgqueue.worker.listener import Listener
@@ -46,6 +47,19 @@ LONG_SECONDS = 60.0  # maximum time of a maintenance service without being named
 
 SETTLE_SECONDS = 10.0
 """Timeout of the wait for the first answer to LISTEN: the first line of the log says whether it works."""
+
+
+PageOf = Callable[[Mapping[str, Callable[[], CommandMetrics]]], Page]
+
+
+def planned_pages(plan: WorkerConfig, probes: ProbesOfOne, metrics: Page | None) -> dict[Address, dict[str, Page]]:
+    """Return the pages that a command answers with, by address and path."""
+    pages: dict[Address, dict[str, Page]] = defaultdict(dict)
+    if plan.health_port:
+        pages[plan.health_host, plan.health_port] |= probes.pages
+    if metrics and plan.metrics_port:
+        pages[plan.metrics_host, plan.metrics_port]["/metrics"] = metrics
+    return pages
 
 
 @contextmanager
@@ -72,8 +86,10 @@ class Supervisor:
     """Runs a plan to its end.
 
     Args:
-        metrics: makes the page of metrics of the function that returns the figures, for an alias; None: there is none.
+        metrics: makes the page of metrics of the function that returns the figures, by alias; None: there is none.
         make_process: makes the worker processes.
+        probes: of the command, where it serves several databases; None: those of the plan.
+        is_metered: whether there is a page of metrics of the command, where that is not made here.
 
     Raises:
         ConfigurationError: probes or metrics cannot be answered at the planned address.
@@ -82,21 +98,24 @@ class Supervisor:
     def __init__(
         self,
         plan: WorkerConfig,
-        metrics: Callable[[Callable[[], CommandMetrics], str], Page] | None = None,
+        metrics: PageOf | None = None,
         *,
         make_process: MakeProcess = SPAWN.Process,
+        probes: ProbesOfOne | None = None,
+        is_metered: bool = False,
     ) -> None:
         self.plan = plan
-        self._probes = Probes(plan)
-        self._pages = PageServer(self._planned_pages(metrics(self.figures, plan.alias) if metrics else None))
+        self._probes = probes or Probes(plan)
+        self._pages = PageServer(planned_pages(plan, self._probes, metrics and metrics({plan.alias: self.figures})))
         self._counters = CommandCounters()
-        meter = self._counters.made() if metrics else None
+        is_metered |= metrics is not None
+        meter = self._counters.made() if is_metered else None
         self.alias = plan.alias
         self.pool = ProcessPool(
             plan,
             supervisor_id=secrets.randbits(63),
             lease_seconds=conf.lease_seconds,
-            counters=self._counters if metrics else None,
+            counters=self._counters if is_metered else None,
             make_process=make_process,
         )
         self.exit_code = 0  # of the command, once run() has returned
@@ -142,7 +161,7 @@ class Supervisor:
             is_stopping=lambda: self.is_stopping,
         )
         if meter:
-            on_enqueued(meter.enqueued)
+            on_enqueued(meter.enqueued, only_on=self.alias if plan.is_one_of_several else None)
 
     def run(self) -> None:
         """Work until drained, or stopped by SIGTERM or SIGINT; a second signal does not wait for running jobs.
@@ -154,16 +173,29 @@ class Supervisor:
         """
         connections.close_all()
         try:
-            with stop_signals(self._stop_on), stop_signals(self._quiet_on, (QUIET_SIGNAL, RESUME_SIGNAL)):
-                self._start()
-                while self.pool.living or not self.is_stopping:
-                    self._watch()
-                self._finish()
+            with stop_signals(self.stop_on), stop_signals(self.quiet_on, (QUIET_SIGNAL, RESUME_SIGNAL)):
+                self.start()
+                self.tell_of_start()
+                while not self.is_over:
+                    self.watch(wait(self.waits_for, timeout=self.wait_seconds))
+                self.finish()
         finally:
-            for process in self.pool.living:
-                process.kill()
-            self._pages.close()
-            self._probes.close()
+            self.close()
+        self.check_is_guarded()
+
+    def close(self) -> None:
+        """End the processes that are there still, and what answers for them."""
+        for process in self.pool.living:
+            process.kill()
+        self._pages.close()
+        self._probes.close()
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_stopping and not self.pool.living
+
+    def check_is_guarded(self) -> None:
+        """Raise ConfigurationError where no child can ever work."""
         if self._is_unguarded:
             raise ConfigurationError(
                 f"{getattr(sys.modules['__main__'], '__file__', 'The script')} runs its command whenever it is "
@@ -203,27 +235,20 @@ class Supervisor:
             self._stop_until = time.monotonic() + min(within, self.plan.shutdown_timeout_seconds)
             self.pool.wake_main_thread()
 
-    def _planned_pages(self, metrics: Page | None) -> dict[Address, dict[str, Page]]:
-        pages: dict[Address, dict[str, Page]] = defaultdict(dict)
-        if self.plan.health_port:
-            pages[self.plan.health_host, self.plan.health_port] |= self._probes.pages
-        if metrics and self.plan.metrics_port:
-            pages[self.plan.metrics_host, self.plan.metrics_port]["/metrics"] = metrics
-        return pages
-
     @property
     def is_stopping(self) -> bool:
         return self._stop_until is not None
 
-    def _stop_on(self, number: int) -> None:
-        self._signals_seen.append(signal.Signals(number).name)  # logged by _watch: a handler may interrupt logging
+    def stop_on(self, number: int) -> None:
+        self._signals_seen.append(signal.Signals(number).name)  # logged by watch(): a handler may interrupt logging
         self.stop()
 
-    def _quiet_on(self, number: int) -> None:
+    def quiet_on(self, number: int) -> None:
         self._quiet_signals_seen.append(number)
         self.pool.wake_main_thread()
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start all threads, and answer probes."""
         self._maintenance_loop.start()
         self._heartbeat_loop.start()
         self._tables_loop.start()
@@ -233,6 +258,10 @@ class Supervisor:
         self._pages.start()
         if self.plan.listen:
             self._listen_loop.start()
+
+    def tell_of_start(self) -> None:
+        """Log the plan once LISTEN works, or does not."""
+        if self.plan.listen:
             self._listener.is_settled.wait(SETTLE_SECONDS)
         listen = "on" if self._listener.works else f"off, polling every {conf.poll_seconds:g} s"
         settings = connections[self.alias].settings_dict
@@ -247,12 +276,20 @@ class Supervisor:
             listen,
         )
 
-    def _watch(self) -> None:
+    @property
+    def waits_for(self) -> list[int]:
+        """Descriptors to wait for: ends of processes, and their news."""
+        return [*(process.sentinel for process in self.pool.living), self.pool.changed_read]
+
+    @property
+    def wait_seconds(self) -> float:
+        """Maximum time between two calls of ``watch``."""
+        return 0.2 if self.is_stopping or self.pool.is_recycling() else 1.0
+
+    def watch(self, ready: Collection[Any]) -> None:
+        """Handle ends of processes, signals and orders; ``ready``: those of ``waits_for`` that are."""
         self._health.watched_at = time.monotonic()
         news = self.pool.changed_read
-        sentinels = [process.sentinel for process in self.pool.living]
-        is_impatient = self.is_stopping or self.pool.is_recycling()
-        ready = wait([*sentinels, news], timeout=0.2 if is_impatient else 1.0)
         if news in ready:
             os.read(news, 1024)
             self._heartbeat_loop.wake()  # a new child's pid must be written down
@@ -313,7 +350,7 @@ class Supervisor:
                 logger.warning("Process %d has not stopped in time and is ended", process.pid)
                 process.kill()
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         self.pool.close()
         self._probes.stopping()
         for loop in self._loops:

@@ -42,7 +42,7 @@ def test_command_that_ends_says_which_service_has_not_come_back_and_leaves_it_it
     loop.start()
     try:
         eventually(lambda: maintenance.database._wrapper.connection)
-        supervisor._finish()
+        supervisor.finish()
         assert "until their leases expire: maintenance is still at its service expire" in caplog.text
         assert maintenance.database._wrapper.connection
     finally:

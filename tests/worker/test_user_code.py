@@ -26,7 +26,7 @@ def house(transactional_db):
     supervisor = Supervisor(WorkerConfig())
     supervisor.pool.close()
     yield supervisor
-    supervisor._finish()
+    supervisor.finish()
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_last_signals_are_sent_before_the_command_ends(house, limits):
         house._maintenance_loop.start()
         eventually(DeadJob.objects.filter(pk=first).exists)
         threading.Timer(0.1, limits.set).start()
-        house._finish()
+        house.finish()
         assert told == [first]
     finally:
         job_died.disconnect(receive)

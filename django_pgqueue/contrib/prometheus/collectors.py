@@ -314,3 +314,29 @@ def gauges(figures: CommandMetrics) -> Iterator[Metric]:
     yield family(HANDED_OVER, (((outbox,), number) for outbox, number in figures.handed_over.items()))
     yield family(LAST_PASS, (((service,), round(now - age, 3)) for service, age in figures.pass_ages.items()))
     yield family(BUILD, [((VERSION, django.get_version(), platform.python_version()), 1)])
+
+
+def of_each(collectors: Mapping[str, Collector]) -> Collector:
+    """Return one collector of those of several databases, by alias: its samples have the label ``database``.
+
+    Of one database it is that one's own.
+    """
+    return _OfEach(collectors) if len(collectors) > 1 else next(iter(collectors.values()))
+
+
+class _OfEach(Collector):
+    def __init__(self, collectors: Mapping[str, Collector]) -> None:
+        self._collectors = collectors
+
+    def collect(self) -> Iterator[Metric]:
+        found: dict[str, Metric] = {}
+        for alias, collector in self._collectors.items():
+            for one in collector.collect():
+                known = found.setdefault(one.name, Metric(one.name, one.documentation, one.type, one.unit))
+                known.samples += [
+                    sample._replace(labels={**sample.labels, "database": alias}) for sample in one.samples
+                ]
+        yield from found.values()
+
+    def describe(self) -> Iterator[Metric]:
+        yield from ()

@@ -20,6 +20,7 @@ from django_pgqueue.contrib.prometheus.collectors import (
     QueueCollector,
     SharedReading,
     WorkerCollector,
+    of_each,
     read_outbox,
     read_tables,
 )
@@ -46,7 +47,7 @@ def view(request: HttpRequest) -> HttpResponse:
     """Export the metrics of the tables; not the counters of other processes."""
     if not (knows_token(request) or may_look(request)):
         return HttpResponseForbidden(REFUSAL, content_type="text/plain")
-    body, headers = exposed(_registry(conf.database), request.headers)
+    body, headers = exposed(_registry(conf.databases), request.headers)
     return HttpResponse(body, headers=headers)
 
 
@@ -77,10 +78,11 @@ def exposed(registry: CollectorRegistry, headers: Mapping[str, str]) -> tuple[by
 
 
 @functools.cache
-def _registry(alias: str) -> CollectorRegistry:
+def _registry(aliases: tuple[str, ...]) -> CollectorRegistry:
     """Return the registry of this process. A reading in another thread, which may hang, is not waited out."""
     registry = CollectorRegistry()
-    registry.register(QueueCollector(alias=alias, wait_seconds=conf.read_timeout_seconds))
+    wait_seconds = conf.read_timeout_seconds
+    registry.register(of_each({alias: QueueCollector(alias=alias, wait_seconds=wait_seconds) for alias in aliases}))
     return registry
 
 
@@ -99,18 +101,22 @@ def count_enqueued(registry: CollectorRegistry = REGISTRY) -> Counter:
 # The page of one worker command
 
 
-def page_of(figures: Callable[[], CommandMetrics], alias: str) -> Page:
-    """Return the page of metrics of a command: its own figures, and those of the tables on ``alias``."""
+def page_of(figures: Mapping[str, Callable[[], CommandMetrics]]) -> Page:
+    """Return the page of metrics of a command: its own figures of each database, by alias, and those of the tables."""
     registry = CollectorRegistry()
-    registry.register(WorkerCollector(figures))
-    outboxes = {outbox: _apart(outbox, partial(read_outbox, outbox, alias)) for outbox in conf.outboxes}
-    queues = _apart(alias, partial(read_tables, alias))
-    registry.register(QueueCollector(shared=queues, outboxes=outboxes, wait_seconds=conf.read_timeout_seconds))
+    registry.register(of_each({alias: WorkerCollector(one) for alias, one in figures.items()}))
+    registry.register(of_each({alias: _tables_of(alias) for alias in figures}))
 
     def page(headers: Headers) -> Response:
         return Response(*exposed(registry, headers))
 
     return page
+
+
+def _tables_of(alias: str) -> QueueCollector:
+    outboxes = {outbox: _apart(outbox, partial(read_outbox, outbox, alias)) for outbox in conf.outboxes}
+    queues = _apart(alias, partial(read_tables, alias))
+    return QueueCollector(shared=queues, outboxes=outboxes, wait_seconds=conf.read_timeout_seconds)
 
 
 def _apart(alias: str, look: Callable[[], T]) -> SharedReading[T]:

@@ -4,7 +4,7 @@ import multiprocessing
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from pathlib import Path
@@ -12,14 +12,13 @@ from typing import Any, NoReturn
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 from django.utils.autoreload import get_child_arguments
 from django.utils.module_loading import import_string
 
 from django_pgqueue import registry
 from django_pgqueue.cli.arguments import (
     Bounds,
-    add_database,
     add_queue,
     await_database,
     check_database,
@@ -33,6 +32,7 @@ from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.worker.config import WorkerConfig, configure_logging
 from django_pgqueue.worker.fork_server import process_maker
+from django_pgqueue.worker.group import SupervisorGroup
 from django_pgqueue.worker.processes import UNGUARDED, can_read_memory
 from django_pgqueue.worker.reloader import Reloader, watch
 from django_pgqueue.worker.supervisor import Supervisor, stop_signals
@@ -63,6 +63,7 @@ class Command(BaseCommand):
     requires_migrations_checks = True
     _called_from_command_line: bool  # Django knows
     has_begun = False
+    away: tuple[str, ...] = ()  # databases that cannot be reached, while others can
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_queue(parser, QUEUE_HELP)
@@ -71,7 +72,12 @@ class Command(BaseCommand):
         )
         parser.add_argument("--processes", type=int, default=1, metavar="N", help="worker processes; default: 1")
         parser.add_argument("--name", default="", help="shown in the admin next to host and pid")
-        add_database(parser)
+        parser.add_argument(
+            "--database",
+            action="append",
+            metavar="ALIAS",
+            help="serve this database; may be repeated; default: all that PGQUEUE names",
+        )
         add_start_and_stop(parser.add_argument_group("start and stop"))
         add_recycling(parser.add_argument_group("recycling"))
         add_health(parser.add_argument_group("health"))
@@ -92,9 +98,8 @@ class Command(BaseCommand):
 
     def get_check_kwargs(self, options: dict[str, Any]) -> Any:
         """Let the checks ask the queue's database too, where the settings name one."""
-        given: Any = getattr(settings, "PGQUEUE", {})
-        alias = options.get("database") or (conf.database if isinstance(given, dict) else None)
-        return super().get_check_kwargs(options) | {"databases": [alias] if alias and alias in connections else []}
+        aliases = [alias for alias in aliases_of(options) if alias in connections and alias not in self.away]
+        return super().get_check_kwargs(options) | {"databases": aliases}
 
     def execute(self, *args: Any, **options: Any) -> None:
         """Make the checks once the database is there; leave them to the worker where there will be a reloader."""
@@ -115,9 +120,16 @@ class Command(BaseCommand):
         super().execute(*args, **options)
 
     def await_databases(self, options: dict[str, Any]) -> None:
-        for alias in dict.fromkeys([DEFAULT_DB_ALIAS, *self.get_check_kwargs(options)["databases"]]):
-            if alias in connections and connections[alias].vendor == "postgresql":
+        served = [alias for alias in aliases_of(options) if is_postgresql(alias)]
+        if DEFAULT_DB_ALIAS not in served and is_postgresql(DEFAULT_DB_ALIAS):
+            await_database(DEFAULT_DB_ALIAS, seconds=options["wait_for_database"] or 0.0)
+        for alias in served:
+            try:
                 await_database(alias, seconds=options["wait_for_database"] or 0.0)
+            except CommandError:
+                self.away += (alias,)
+                if len(self.away) == len(served):
+                    raise
 
     @contextmanager
     def until_it_begins(self) -> Iterator[None]:
@@ -135,8 +147,10 @@ class Command(BaseCommand):
         if options["reload"]:
             self.reload(plan)
         check_may_have_children()
-        check_database(plan.alias)
-        check_number(plan.alias)
+        aliases = aliases_of(options)
+        away = tuple(alias for alias in aliases if not is_there(alias, is_alone=len(aliases) == 1))
+        if len(away) == len(aliases):
+            raise CommandError(f"None of the databases {', '.join(map(repr, aliases))} can be reached.")
         configure_logging(plan.verbosity)
         if not registry.known():
             text = "No tasks are registered. Define some in the tasks.py of an installed app."
@@ -144,7 +158,11 @@ class Command(BaseCommand):
         try:
             metrics = import_string(PAGE_OF_METRICS) if plan.metrics_port else None
             with process_maker(may_fork=self._called_from_command_line and not options["spawn"]) as make_process:
-                supervisor = Supervisor(plan, metrics, make_process=make_process)
+                supervisor: Supervisor | SupervisorGroup
+                if len(aliases) > 1:
+                    supervisor = SupervisorGroup(plan, aliases, away, is_there, metrics, make_process=make_process)
+                else:
+                    supervisor = Supervisor(plan, metrics, make_process=make_process)
                 if options["reloader"]:
                     watch(supervisor, reloader=options["reloader"])
                 self.has_begun = True
@@ -159,6 +177,35 @@ class Command(BaseCommand):
             raise CommandError("--reload needs a command line that it can repeat: call manage.py, not call_command().")
         configure_logging(plan.verbosity)
         sys.exit(Reloader([*get_child_arguments(), "--no-reload"]).run())
+
+
+def aliases_of(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the databases to serve; none where PGQUEUE is no dict, as the checks say."""
+    given = options.get("database")
+    if given:
+        return (given,) if isinstance(given, str) else tuple(dict.fromkeys(given))  # a str: call_command()
+    return conf.databases if isinstance(getattr(settings, "PGQUEUE", {}), dict) else ()
+
+
+def is_postgresql(alias: str) -> bool:
+    return alias in connections and connections[alias].vendor == "postgresql"
+
+
+def is_there(alias: str, *, is_alone: bool = False) -> bool:
+    """Whether a database can be reached.
+
+    Raises:
+        CommandError: it lacks the tables, or is another one than its alias should lead to; or cannot be reached, and
+            there is no other.
+    """
+    try:
+        check_database(alias)
+        check_number(alias)
+    except CommandError as error:
+        if is_alone or not isinstance(error.__cause__, OperationalError):
+            raise
+        return False
+    return True
 
 
 class StoppedEarly(BaseException):
@@ -253,18 +300,20 @@ def plan_from(options: dict[str, Any]) -> WorkerConfig:
         problems.append("--max-memory needs /proc, which this system does not have; use --max-jobs.")
     if options["health_file"] and not Path(options["health_file"]).parent.is_dir():
         problems.append(f"--health-file is in a folder that is not there: {options['health_file']!r}.")
-    if options["database"] and options["database"] not in conf.databases:
-        known = ", ".join(map(repr, conf.databases))
-        problems.append(
-            f"--database: {options['database']!r} is no database of the queue, which is on {known}: name it in "
-            "PGQUEUE['SHARDS']."
-        )
+    aliases = aliases_of(options)
+    for alias in aliases:
+        if alias not in conf.databases:
+            known = ", ".join(map(repr, conf.databases))
+            problems.append(
+                f"--database: {alias!r} is no database of the queue, which is on {known}: name it in PGQUEUE['SHARDS']."
+            )
     problems += [f"--queue: {problem}" for problem in QueueSelector.of(queues).problems()]
     if problems:
         raise CommandError(" ".join(problems))
     same = {field.name: options[field.name] for field in fields(WorkerConfig) if field.name in options}
     others = {
         "queues": queues,
+        "database": aliases[0],
         "max_memory_mb": options["max_memory"],
         "shutdown_timeout_seconds": options["shutdown_timeout"],
         "listen": not options["poll_only"],

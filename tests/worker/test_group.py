@@ -1,0 +1,153 @@
+"""One command that serves several databases, one of which is away for a while."""
+
+import collections
+import json
+import logging
+import signal
+import urllib.request
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import Error, connections
+
+import tests.app.tasks as app
+from django_pgqueue.exceptions import ShardUnavailable
+from django_pgqueue.models import Job, SucceededJob, Worker
+from django_pgqueue.worker.config import DatabaseFilter
+from tests.support.ports import free_port
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
+
+SPREAD = app.noop.using(queue="spread")
+KEYED = app.record.using(queue="spread", shard_by="label")
+OF_TWO = {"DJANGO_SETTINGS_MODULE": "tests.processes.several_settings"}
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before():
+    yield
+    logger = logging.getLogger("django_pgqueue.worker")
+    logger.filters[:] = [one for one in logger.filters if not isinstance(one, DatabaseFilter)]
+
+
+@pytest.fixture
+def start(start_worker, other_server):
+    """Start a command for both databases."""
+
+    def started(*options: str):
+        return start_worker(*options, OTHER_URL=other_server.url, **OF_TWO)
+
+    return started
+
+
+def succeeded(alias: str) -> set[int]:
+    try:
+        return set(SucceededJob.objects.using(alias).values_list("pk", flat=True))
+    except Error:
+        connections[alias].close()
+        return set()
+
+
+def ask(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def is_ready(answer: tuple[int, str]) -> bool:
+    """Whether a command serves all of its databases."""
+    status, body = answer
+    return status == 200 and json.loads(body)["problems"] == []
+
+
+def test_command_drains_all_databases_of_the_project(shard, caplog):
+    caplog.set_level(logging.INFO, "django_pgqueue")
+    here, there = app.record.enqueue("a"), app.record.using(database=shard).enqueue("b")
+    call_command("pgqueue_worker", drain=True)
+    assert (here.result(), there.result()) == ("recorded a", "recorded b")
+    for alias in ("default", shard):
+        assert f"Drained (database {alias})" in caplog.messages
+    started = [record for record in caplog.records if record.message.startswith("pgqueue worker")]
+    assert sorted(record.database for record in started) == ["default", shard]
+
+
+def test_command_serves_those_that_are_named(shard):
+    here, there = app.record.enqueue("a"), app.record.using(database=shard).enqueue("b")
+    call_command("pgqueue_worker", database=[shard], drain=True, verbosity=0)
+    assert there.result() == "recorded b"
+    assert Job.objects.get().pk == here.id
+    call_command("pgqueue_worker", "--database=default", f"--database={shard}", "--drain", verbosity=0)
+    assert here.result() == "recorded a"
+
+
+def test_command_for_one_database_names_none(caplog):
+    caplog.set_level(logging.INFO, "django_pgqueue")
+    call_command("pgqueue_worker", drain=True)
+    assert "Drained" in caplog.messages
+
+
+def test_database_without_tables_ends_the_command(settings):
+    settings.PGQUEUE = settings.PGQUEUE | {"SHARDS": {"other": {"number": 1}}}
+    with pytest.raises(CommandError, match="There is no table pgqueue_jobs"):
+        call_command("pgqueue_worker", drain=True, verbosity=0)
+
+
+def test_all_away_ends_the_command(far, other_server, monkeypatch):
+    other_server.stop()
+    with pytest.raises(CommandError, match="The database of alias 'other' cannot be reached"):
+        call_command("pgqueue_worker", database=far, drain=True, verbosity=0)
+
+
+def test_database_that_is_away_at_the_start_is_served_once_it_is_there(far, other_server, start):
+    there = app.noop.using(database=far).enqueue()
+    connections[far].close()
+    other_server.stop()
+    worker = start()
+    eventually(lambda: "'other' cannot be reached, and is served once it can be" in worker.text())
+    here = app.noop.enqueue()
+    eventually(lambda: here.id in succeeded("default") or worker.must_live())
+    other_server.restart("fast")
+    eventually(lambda: there.id in succeeded(far) or worker.must_live())
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert "Stopped (database other)" in worker.text()
+
+
+def test_one_of_two_dies_under_load_and_comes_back(far, other_server, start):
+    """No job is lost or made twice, and the other database is served all the time."""
+    port, metrics = free_port(), free_port()
+    worker = start("--health-port", str(port), "--metrics-port", str(metrics))
+    handles = [SPREAD.enqueue() for _ in range(200)]
+    assert {one.database for one in handles} == {"default", far}
+    eventually(lambda: is_ready(ask(port, "/ready")) or worker.must_live())
+    other_server.stop()
+    away = [SPREAD.enqueue() for _ in range(200)]
+    assert {one.database for one in away} == {"default"}
+    with pytest.raises(ShardUnavailable):
+        KEYED.enqueue_many([(str(number),) for number in range(50)])
+    eventually(lambda: {one.id for one in away} <= succeeded("default") or worker.must_live())
+    eventually(lambda: "other: " in ask(port, "/ready")[1])
+    assert ask(port, "/ready")[0] == ask(port, "/live")[0] == 200
+    figures = eventually(lambda: ask(metrics, "/metrics")[1])
+    assert 'pgqueue_up{database="default"} 1.0' in figures
+    assert 'pgqueue_up{database="other"} 0.0' in figures
+    other_server.restart("fast")
+    eventually(
+        lambda: far in {one.database for one in [SPREAD.enqueue() for _ in range(10)] if not handles.append(one)}
+    )
+    made = [one.id for one in [*handles, *away]]
+    eventually(lambda: set(made) <= succeeded("default") | succeeded(far) or worker.must_live())
+    done = [*SucceededJob.objects.values_list("pk", flat=True)]
+    done += SucceededJob.objects.using(far).values_list("pk", flat=True)
+    assert collections.Counter(done) == collections.Counter(made)
+    eventually(lambda: 'pgqueue_up{database="other"} 1.0' in ask(metrics, "/metrics")[1])
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    for alias in ("default", far):
+        assert f"(database {alias})" in worker.text()
+        assert not Worker.objects.using(alias).exists()
