@@ -51,6 +51,7 @@ STEPS = (
     Step("inside", "", "--jobs=2000 --seconds=3 --rate=500"),
     Step("history", "", "--jobs=60000 --seconds=2 --drained=10000"),
     Step("startup"),
+    Step("shards", "", "--jobs=5000 --seconds=3"),
     Step("wal", "", "--jobs=2000"),
     Step("memory", "", "--jobs=100000 --warm-up=20000"),
     Step("idle", "", "--seconds=5"),
