@@ -6,7 +6,7 @@ import inspect
 import json
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from django.db import connections, transaction
@@ -95,11 +95,14 @@ def insert_on_each(calls: Sequence[BoundCall], insert: Callable[[Sequence[BoundC
         return insert(calls)
     ids, created = [0] * len(calls), [True] * len(calls)
     instants: dict[int, Sequence[Any]] = {}
+    in_order = sorted(places, key=conf.number_of)  # so that no two callers wait for each other
+    direct = [alias for alias in in_order if conf.immediate or not outbox_for(alias)]
+    for alias in direct:  # before any of these transactions is open, which would be taken for the caller's
+        _warn_of_other_transactions(postgresql(alias))
     with contextlib.ExitStack() as transactions:
-        for alias in sorted(places, key=conf.number_of):  # in one order, so that no two callers wait for each other
-            if not conf.outboxes or not outbox_for(alias):
-                _warn_of_other_transactions(postgresql(alias), besides=places)
-                transactions.enter_context(transaction.atomic(using=alias))
+        for alias in direct:
+            transactions.enter_context(transaction.atomic(using=alias))
+        for alias in in_order:
             inserted = insert([calls[place] for place in places[alias]])
             for place, job_id, is_new in zip(places[alias], inserted.ids, inserted.created, strict=True):
                 ids[place], created[place] = job_id, is_new
@@ -448,11 +451,11 @@ def _parameters(task: TaskDefinition, seen: Unseen, schedule_id: int | None) -> 
     }
 
 
-def _warn_of_other_transactions(queue: BaseDatabaseWrapper, besides: Collection[str] = ()) -> None:
+def _warn_of_other_transactions(queue: BaseDatabaseWrapper) -> None:
     if queue.in_atomic_block or not queue.get_autocommit():
         return
     for connection in connections.all(initialized_only=True):
-        if connection.alias != queue.alias and connection.in_atomic_block and connection.alias not in besides:
+        if connection.alias != queue.alias and connection.in_atomic_block:
             warnings.warn(
                 f"A job is enqueued on {queue.alias!r} inside atomic() on {connection.alias!r}: it stays even if that "
                 f"rolls back. Use bind(…).enqueue_on_commit(using={connection.alias!r}), or PGQUEUE['OUTBOXES'].",

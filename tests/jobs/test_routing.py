@@ -17,6 +17,7 @@ from django_pgqueue.exceptions import InvalidArguments, InvalidOption, PgQueueEr
 from django_pgqueue.jobs import routing
 from django_pgqueue.jobs.routing import shard_key_of, slot_of
 from django_pgqueue.models import Job, Queue
+from django_pgqueue.outbox.models import OutboxCall
 from django_pgqueue.testing import run_jobs
 from tests.app import contract
 from tests.support.proxy import Proxy
@@ -168,6 +169,25 @@ def test_many_on_several_databases_are_all_in_or_none(far, lower, upper):
             cursor.execute("ALTER TABLE pgqueue_jobs DROP CONSTRAINT none")
     assert not Job.objects.exists()
     assert not Job.objects.using(far).exists()
+
+
+def test_many_that_stay_though_the_caller_rolls_back_are_told(far, lower, upper):
+    with transaction.atomic():
+        with pytest.warns(UserWarning, match=f"on '{far}' inside atomic.. on 'default'"):
+            KEYED.enqueue_many([(lower,), (upper,)])
+        transaction.set_rollback(True)
+    assert (Job.objects.count(), Job.objects.using(far).count()) == (0, 1)
+
+
+def test_many_go_by_an_outbox_only_in_a_transaction_of_the_caller(far, settings, lower, upper):
+    settings.PGQUEUE = settings.PGQUEUE | {"OUTBOXES": {"default": 5}}
+    KEYED.enqueue_many([(lower,), (upper,)])
+    assert not OutboxCall.objects.exists()
+    assert (Job.objects.count(), Job.objects.using(far).count()) == (1, 1)
+    with transaction.atomic():
+        KEYED.enqueue_many([(lower,), (upper,)])
+        assert OutboxCall.objects.count() == 1
+        transaction.set_rollback(True)
 
 
 def test_framework_finds_results_of_tasks_on_several_databases(far, settings):
