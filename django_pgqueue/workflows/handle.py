@@ -187,6 +187,8 @@ class WorkflowHandle:
     def retry(self, *, stage: str | int | None = None, by: By = "") -> int:
         """Retry the dead members of all stages, or of one, as ``jobs.retry``. The workflow goes on by itself.
 
+        Those of a stage that was killed are retried only if it is named.
+
         Returns:
             The number of jobs that will run again.
         """

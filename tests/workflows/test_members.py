@@ -297,6 +297,19 @@ def test_dead_members_of_one_stage_are_retried():
     assert handle.retry() == 0
 
 
+def test_members_of_a_stage_that_was_killed_are_not_retried_with_the_others():
+    with workflow("w") as flow:
+        first = flow.add(die_unless.bind("cause"), name="first")
+        flow.add(record.bind("b"), after=first, name="second")
+    assert flow.handle.kill(stage="second")
+    run_jobs(errors="collect")
+    Mark.objects.create(job_id=0, attempt=0, pid=0, label="cause")
+    assert flow.handle.retry() == 1
+    run_jobs()
+    assert (labels(), flow.handle.status()) == (["cause"], "failed")
+    assert flow.handle.retry(stage="second") == 1
+
+
 def test_purged_member_counts_as_done():
     handle = chain(die_unless.bind("cause"), record.bind("b")).enqueue()
     run_jobs(errors="collect")
