@@ -107,6 +107,6 @@ def _enqueue(admin: ActionsAdmin, request: HttpRequest, form: EnqueueForm) -> Ht
     words, level = gettext("Job {job} was enqueued."), messages.SUCCESS
     if not handle.created:
         words, level = gettext("The live job {job} has the unique key. No job was added."), messages.WARNING
-    address = admin.links(request).to_row("job", handle.id)
+    address = admin.links(request).to_row("job", handle.id) if handle.database == conf.database else ""
     admin.message_user(request, format_html(words, job=linked(handle.id, address)), level)
     return HttpResponseRedirect(address or admin.address("changelist"))

@@ -147,3 +147,13 @@ def test_form_speaks_german(staff):
         page = staff.get(ADDRESS, {"task": RECORD}, headers={"accept-language": "de"}).content.decode()
     for words in ("Job einreihen", "Verzögerung", 'value="Einreihen"'):
         assert words in page
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+@pytest.mark.filterwarnings("ignore:A job is enqueued on")
+def test_job_on_another_database_has_no_page_to_go_to(far, staff, settings):
+    settings.PGQUEUE = settings.PGQUEUE | {"SHARDS": {far: {"number": 1, "queues": ["spread"]}}}
+    response = send(staff, RECORD, queue="spread")
+    [job] = Job.objects.using(far).all()
+    assert messages_of(response) == [f"Job {job.id} was enqueued."]
+    assert response.redirect_chain == [(JOBS, 302)]
