@@ -7,6 +7,7 @@ lost.
 """
 
 import hashlib
+import os
 import random
 import selectors
 import threading
@@ -40,6 +41,8 @@ class Outage(NamedTuple):
 
 _outages: dict[str, Outage] = {}  # by alias
 _lock = threading.Lock()
+
+os.register_at_fork(after_in_child=_outages.clear)  # the thread that tries one is not there to say how it went
 
 
 def slot_of(key: str) -> int:

@@ -251,6 +251,15 @@ def test_jobs_without_a_key_go_elsewhere_and_with_one_are_refused(far, other_ser
     assert routing._outages == {}
 
 
+def test_forked_process_tries_what_a_thread_was_trying(far):
+    routing._outages[far] = routing.Outage(float("inf"), "under way")
+    child = os.fork()
+    if not child:
+        os._exit(len(routing._outages))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert far in routing._outages
+
+
 def test_all_away_is_told(far, other_server, monkeypatch):
     connections["default"].close()
     monkeypatch.setitem(connections["default"].settings_dict, "HOST", "/nowhere")
