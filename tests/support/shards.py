@@ -37,7 +37,7 @@ def outbox(transactional_db, settings) -> Iterator[str]:
     call_command("migrate", "pgqueue_outbox", database="other", verbosity=0)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def other_server() -> Iterator[Server]:
     """One more server, which a test may stop; the next finds it running again."""
     server = Server()
