@@ -17,13 +17,11 @@ import random
 import secrets
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from multiprocessing import sharedctypes
-from pathlib import Path
 from typing import Any
 
 import django
@@ -32,7 +30,7 @@ import psycopg
 from django.conf import settings
 from django.db import connections, transaction
 
-from tests.support.server import start
+from tests.support.server import Server
 from tests.support.waiting import eventually
 
 DATA = "data"
@@ -196,9 +194,9 @@ def connect(alias: str) -> psycopg.Connection[Any]:
     return psycopg.connect(host=known["HOST"], user=known["USER"], dbname=known["NAME"], autocommit=True)
 
 
-def set_up(folder: Path) -> None:
-    """Start a server with two databases, and make the tables."""
-    known = environ.Env.db_url_config(start(folder))
+def set_up(server_url: str) -> None:
+    """Make two databases on a server, and their tables."""
+    known = environ.Env.db_url_config(server_url)
     with psycopg.connect(host=known["HOST"], user=known["USER"], dbname=known["NAME"], autocommit=True) as first:
         for name in ("queue", "data"):
             first.execute(f"CREATE DATABASE {name}")
@@ -230,10 +228,13 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped."))
     begun = time.monotonic()
     print(f"seed {options.seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="pgqueue-") as folder:
-        set_up(Path(folder))
+    server = Server()
+    try:
+        set_up(server.url)
         is_well = Run(options.calls, options.kills, options.seed).make()
-        print(f"{time.monotonic() - begun:.0f} s")
+    finally:
+        server.remove()
+    print(f"{time.monotonic() - begun:.0f} s")
     sys.exit(not is_well)
 
 
