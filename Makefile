@@ -8,7 +8,7 @@
 #   make soak MINUTES=10      workers in all kinds of faults, then a comparison of what ran with what the queue says
 #   make cluster              two primaries with standbys, which die while the example shop sells; QUICK=1: in half a minute
 #   make bench QUICK=1        all benchmarks, at sizes that show only that they work
-#   make pytest N=0           the tests in one process; auto, the default: in three for two cores
+#   make pytest N=0           the tests in one process; auto, the default: in two for each core
 #   make pytest TESTS=tests/test_x.py
 #   make pytest SEED=7        shuffled, by that seed; what fails says how to repeat it: make pytest SEED=7 GROUP=2/6
 #   make pytest GUARD=1       with a check, after each module, for what its tests have left behind

@@ -46,13 +46,13 @@ MAX_PROCESSES = 8  # each starts a server, and the template of its commands
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Say what ``-n auto`` means: half as many again as there are cores, since much time goes with waiting for workers.
+    """Say what ``-n auto`` means: twice as many as there are cores, since much time goes with waiting for workers.
 
     One, where the server is not the tests' own and all of them would share it.
     """
     most = len(os.environ.get("TEST_SERVERS", "").split()) or MAX_PROCESSES
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores + cores // 2, most) if "TEST_SERVER_OF" in os.environ else 0
+    return min(2 * cores, most) if "TEST_SERVER_OF" in os.environ else 0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
