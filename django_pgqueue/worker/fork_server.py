@@ -34,7 +34,7 @@ from django.db import connections
 
 # What a worker process needs, so that it is there before the first one is forked.
 from django_pgqueue.worker import cleanup, consumer, metrics, slots  # noqa: F401
-from django_pgqueue.worker.processes import SPAWN, MakeProcess
+from django_pgqueue.worker.processes import SPAWN, MakeProcess, blocked
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -106,15 +106,12 @@ class ForkServer:
         self._orders, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._is_lost = False
         util._flush_std_streams()  # type: ignore[attr-defined]  # noqa: SLF001 - else each process prints it once more
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until the server ignores them
-        try:
+        with blocked(SIGNALS):  # until the server ignores them
             self._pid = os.fork()
             if not self._pid:
                 os.close(self._alive)
                 self._orders.close()
                 serve(orders, self._alive_read)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         orders.close()
         os.close(self._alive_read)
 

@@ -95,6 +95,10 @@ class SupervisorGroup:
         for member in self._members.values():
             member.stop_once(within=within, exit_code=exit_code)
 
+    def quiet_on(self, number: int) -> None:
+        for member in self._members.values():
+            member.quiet_on(number)
+
     def run(self) -> None:
         """Work until all are drained, or stopped by a signal, as ``Supervisor.run``.
 
@@ -103,7 +107,7 @@ class SupervisorGroup:
         """
         connections.close_all()
         try:
-            with stop_signals(self._stop_on), stop_signals(self._quiet_on, (QUIET_SIGNAL, RESUME_SIGNAL)):
+            with stop_signals(self._stop_on), stop_signals(self.quiet_on, (QUIET_SIGNAL, RESUME_SIGNAL)):
                 self._pages.start()
                 self._start()
                 while self._serving or not self.is_stopping:
@@ -170,7 +174,3 @@ class SupervisorGroup:
     def _stop_on(self, number: int) -> None:
         for member in self._members.values():
             member.stop_on(number)
-
-    def _quiet_on(self, number: int) -> None:
-        for member in self._members.values():
-            member.quiet_on(number)

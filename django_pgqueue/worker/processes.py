@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -75,6 +75,16 @@ class Vacancy:
         return max(self._start_at - time.monotonic(), 0.0)
 
 
+@contextlib.contextmanager
+def blocked(numbers: Collection[signal.Signals]) -> Iterator[None]:
+    """Let these signals wait, also in processes that are started inside, which have to unblock them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class WorkerProcess:
     """One child: its process, the pipe of its orders and the memory shared with it."""
 
@@ -120,11 +130,8 @@ class WorkerProcess:
         self.stalled_seconds = 0.0  # for which it was seen to finish no cycle; 0 before its first one, or a job in that
 
     def start(self) -> None:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, child.IGNORED)  # in a new Python, until it ignores them
-        try:
+        with blocked(child.IGNORED):  # in a new Python, until it ignores them
             self._process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.pid = self._process.pid or 0
         self._orders_read.close()
         os.set_blocking(self._orders.fileno(), False)

@@ -22,6 +22,7 @@ from types import MappingProxyType, ModuleType
 from django.utils.autoreload import StatReloader, autoreload_started, iter_all_python_module_files
 
 from django_pgqueue.worker.group import SupervisorGroup
+from django_pgqueue.worker.processes import blocked
 from django_pgqueue.worker.supervisor import QUIET_SIGNAL, RESUME_SIGNAL, Supervisor, stop_signals
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -107,7 +108,7 @@ class Reloader:
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
         self._worker: subprocess.Popen[bytes] | None = None
-        self._early_signals: list[int] = []  # came while the worker was being started
+        self._early_signals: list[int] = []  # came while the worker was being started, and are for it
         self._is_told_to_stop = False
 
     def run(self) -> int:
@@ -129,26 +130,26 @@ class Reloader:
         """Run one process to its end; SIGTERM and SIGINT are passed on. It reads from stdin which files are known."""
         with (
             tempfile.TemporaryFile("w+") as stdin,
-            stop_signals(self._pass_on),
-            stop_signals(self._pass_on_quiet, (QUIET_SIGNAL, RESUME_SIGNAL)),
+            stop_signals(self._stop_on),
+            stop_signals(self._pass_on, (QUIET_SIGNAL, RESUME_SIGNAL)),
         ):
             json.dump({str(file): changed_at for file, changed_at in known.items()}, stdin)
             stdin.seek(0)
-            self._worker = subprocess.Popen(  # noqa: S603 - what the user has called
-                [*self._command, f"--reloader={os.getpid()}"], stdin=stdin, start_new_session=True
-            )
-            for number in self._early_signals:
-                self._worker.send_signal(number)
+            with blocked((QUIET_SIGNAL, RESUME_SIGNAL)):  # in the new Python, until it handles them
+                self._worker = subprocess.Popen(  # noqa: S603 - what the user has called
+                    [*self._command, f"--reloader={os.getpid()}"], stdin=stdin, start_new_session=True
+                )
+            while self._early_signals:
+                self._worker.send_signal(self._early_signals.pop(0))
             code = self._worker.wait()
             self._worker = None
             return code
 
-    def _pass_on_quiet(self, number: int) -> None:
-        if self._worker is not None:
-            self._worker.send_signal(number)
+    def _stop_on(self, number: int) -> None:
+        self._is_told_to_stop = True
+        self._pass_on(number)
 
     def _pass_on(self, number: int) -> None:
-        self._is_told_to_stop = True
         if self._worker is None:
             self._early_signals.append(number)
         else:

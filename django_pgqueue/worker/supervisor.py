@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from typing import Any
@@ -64,20 +64,23 @@ def planned_pages(plan: WorkerConfig, probes: ProbesOfOne, metrics: Page | None)
 
 @contextmanager
 def stop_signals(
-    handle: Callable[[int], None], numbers: Iterable[signal.Signals] = (signal.SIGTERM, signal.SIGINT)
+    handle: Callable[[int], None], numbers: Collection[signal.Signals] = (signal.SIGTERM, signal.SIGINT)
 ) -> Iterator[None]:
     """Call ``handle`` with the number of each of these signals that comes inside; afterwards all is as it was before.
 
-    For the main thread only. What handles them may come between any two instructions of it, and must not log.
+    For the main thread only. What handles them may come between any two instructions of it, and must not log. One that
+    was blocked and has come before is handled at once.
     """
 
     def called(number: int, _: object) -> None:
         handle(number)
 
     previous = {number: signal.signal(number, called) for number in numbers}
+    blocked = signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for number, handler in previous.items():
             signal.signal(number, handler)
 
@@ -249,6 +252,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Start all threads, and answer probes."""
+        self._obey_quiet_signals()  # those that came early, before there is a process that could claim
         self._maintenance_loop.start()
         self._heartbeat_loop.start()
         self._tables_loop.start()
@@ -304,10 +308,7 @@ class Supervisor:
         while self._signals_seen:
             name = self._signals_seen.pop(0)
             logger.info("Stopping on %s%s", name, self._patience_after(name))
-        while self._quiet_signals_seen:
-            number = self._quiet_signals_seen.pop(0)
-            self._set_quiet(QUIET_SIGNAL.name if number == QUIET_SIGNAL else None)
-            self._heartbeat_loop.wake()
+        self._obey_quiet_signals()
         self.pool.remove_ignoring_stop()
         if self.pool.remove_stuck():
             self._heartbeat_loop.wake()  # it may begin jobs again once its lease is renewed
@@ -316,6 +317,12 @@ class Supervisor:
             self._press_to_stop(self._stop_until)
         elif self.pool.recycle():
             self._maintenance_loop.wake()
+
+    def _obey_quiet_signals(self) -> None:
+        while self._quiet_signals_seen:
+            number = self._quiet_signals_seen.pop(0)
+            self._set_quiet(QUIET_SIGNAL.name if number == QUIET_SIGNAL else None)
+            self._heartbeat_loop.wake()
 
     def _maintain(self) -> float:
         with sent_elsewhere(self._receivers.call_later):

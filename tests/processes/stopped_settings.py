@@ -1,4 +1,4 @@
-"""Settings of commands that are told to stop while they still check the project."""
+"""Settings of commands that get a signal while they still check the project."""
 
 import os
 import signal

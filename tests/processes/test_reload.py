@@ -23,6 +23,15 @@ DATABASES = {"default": environ.Env().db()}
 INSTALLED_APPS = ["django_pgqueue", "shelf"]
 """
 
+SIGNALLED = """
+import os
+import signal
+import sys
+
+if any(word.startswith("--reloader=") for word in sys.argv):  # the worker, which does not handle it yet
+    os.kill(os.getppid(), signal.SIGUSR1)
+"""
+
 WAITS = "it starts again after the next change"
 
 TASKS = """
@@ -181,6 +190,16 @@ def test_reloader_that_is_killed_takes_its_worker_with_it(shelf):
     eventually(lambda: not is_alive(pid))
     assert "Stopping, as the reloader has ended" in command.text()
     assert command.text().rstrip().endswith("Stopped")
+
+
+def test_signal_to_be_quiet_that_comes_while_the_worker_starts_waits_for_it(shelf):
+    job_id = shelf.enqueue("shelf.tasks.title")
+    shelf.write("shelf_settings.py", SETTINGS + SIGNALLED)
+    command = shelf.start()
+    eventually(lambda: "Quiet, as SIGUSR1 has asked for" in command.text() or command.must_live())
+    assert Job.objects.get(pk=job_id).status == "queued"
+    command.signal(signal.SIGUSR2)
+    eventually(SucceededJob.objects.filter(pk=job_id).exists)
 
 
 def test_drained_worker_ends_its_reloader(shelf):

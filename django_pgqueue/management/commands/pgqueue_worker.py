@@ -35,7 +35,7 @@ from django_pgqueue.worker.fork_server import process_maker
 from django_pgqueue.worker.group import SupervisorGroup
 from django_pgqueue.worker.processes import UNGUARDED, can_read_memory
 from django_pgqueue.worker.reloader import Reloader, watch
-from django_pgqueue.worker.supervisor import Supervisor, stop_signals
+from django_pgqueue.worker.supervisor import QUIET_SIGNAL, RESUME_SIGNAL, Supervisor, stop_signals
 
 PAGE_OF_METRICS = "django_pgqueue.contrib.prometheus.page.page_of"
 """Imported for ``--metrics-port`` alone: it needs an extra."""
@@ -62,8 +62,17 @@ class Command(BaseCommand):
     help = "Run jobs from the queue until stopped. SIGTERM and Ctrl-C let running jobs finish first."
     requires_migrations_checks = True
     _called_from_command_line: bool  # Django knows
-    has_begun = False
+    supervisor: Supervisor | SupervisorGroup | None = None  # once it is there
     away: tuple[str, ...] = ()  # databases that cannot be reached, while others can
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.early_signals: list[int] = []  # those to be quiet or to resume, for the supervisor
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        with self.until_it_begins() if is_main else nullcontext():
+            super().run_from_argv(argv)
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_queue(parser, QUEUE_HELP)
@@ -105,10 +114,6 @@ class Command(BaseCommand):
         """Make the checks once the database is there; leave them to the worker where there will be a reloader."""
         if getattr(multiprocessing.current_process(), "_inheriting", False):  # imported by a process that starts
             sys.exit(UNGUARDED)
-        with self.until_it_begins():
-            self.check_and_handle(*args, **options)
-
-    def check_and_handle(self, *args: Any, **options: Any) -> None:
         if options["reload"] is None:
             options["reload"] = settings.DEBUG and self._called_from_command_line
         if options["reload"]:
@@ -133,14 +138,21 @@ class Command(BaseCommand):
 
     @contextmanager
     def until_it_begins(self) -> Iterator[None]:
-        """End in order where SIGTERM or Ctrl-C comes before the supervisor handles it."""
-        is_ours = self._called_from_command_line and threading.current_thread() is threading.main_thread()
+        """Handle signals that come before the supervisor does: end in order, or let it know."""
         try:
-            with stop_signals(stop_at_once) if is_ours else nullcontext():
+            with stop_signals(self.quiet_on, (QUIET_SIGNAL, RESUME_SIGNAL)), stop_signals(stop_at_once):
                 yield
         except StoppedEarly as stopped:
-            if not self.has_begun:  # else it was about to end
+            if self.supervisor is None:  # else it was about to end
                 self.stderr.write(f"Stopped by {stopped} before it has begun.", self.style.WARNING)
+
+    def quiet_on(self, number: int) -> None:
+        self.early_signals.append(number)
+        self.pass_on_early_signals()
+
+    def pass_on_early_signals(self) -> None:
+        while self.supervisor and self.early_signals:
+            self.supervisor.quiet_on(self.early_signals.pop(0))
 
     def handle(self, *args: Any, **options: Any) -> None:
         plan = plan_from(options)
@@ -165,7 +177,8 @@ class Command(BaseCommand):
                     supervisor = Supervisor(plan, metrics, make_process=make_process)
                 if options["reloader"]:
                     watch(supervisor, reloader=options["reloader"])
-                self.has_begun = True
+                self.supervisor = supervisor
+                self.pass_on_early_signals()
                 supervisor.run()
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
