@@ -121,6 +121,7 @@ def empty() -> None:
         "TRUNCATE pgqueue_jobs, pgqueue_dead_jobs, pgqueue_succeeded_jobs, pgqueue_queues, pgqueue_workers,"
         " pgqueue_stats, pgqueue_schedules, pgqueue_bulk_actions,"
         " pgqueue_workflows, pgqueue_stages, pgqueue_stage_edges, pgqueue_stage_results, pgqueue_stage_additions,"
+        " pgqueue_kept_calls,"
         " benchmarks_visit, benchmarks_start, benchmarks_place RESTART IDENTITY"
     )
 

@@ -545,6 +545,7 @@ class Workflow(models.Model):
         _("ended by"), db_default="", help_text=_("User who has killed it; empty if its deadline has ended it.")
     )
     context = StoredJSON(_("context"), db_default=EMPTY_OBJECT, help_text=_("For all members to read."))
+    keeps_calls = models.BooleanField(db_default=False, help_text=_("Stages can be run again."))
 
     class Meta:
         db_table = "pgqueue_workflows"
@@ -614,6 +615,7 @@ class Stage(models.Model):
     opens_when = models.TextField(_("opens when"), choices=OpensWhen.choices, db_default=OpensWhen.SUCCEEDED)
     name = models.TextField(_("name"))
     killed_by = models.TextField(_("killed by"), null=True, help_text=_("User who has killed it; null: it was not."))
+    rerun_by = models.TextField(null=True, help_text=_("User who has run it again last; null: it was not."))
     previous = StoredJSON(null=True, help_text=_("Arguments that take the result of the member before."))
 
     class Meta:
@@ -717,6 +719,25 @@ class StageAddition(models.Model):
 
     def __str__(self) -> str:
         return f"{self.members} to {self.stage_id}"
+
+
+class KeptCall(models.Model):
+    """The call of a member, of which a new one can be made; it goes with the workflow."""
+
+    id = models.BigAutoField(primary_key=True)
+    stage_id = models.BigIntegerField()
+    by_stage_id = models.BigIntegerField(null=True, help_text=_("The stage of the member that has added it."))
+    call = StoredJSON(help_text=_("The row of the member when it was inserted."))
+
+    class Meta:
+        db_table = "pgqueue_kept_calls"
+        verbose_name = _("kept call of a member")
+        verbose_name_plural = _("kept calls of members")
+        default_permissions = ()
+        indexes = [models.Index(fields=["stage_id", "id"], name="pgqueue_kept_calls_stage")]
+
+    def __str__(self) -> str:
+        return f"of stage {self.stage_id}"
 
 
 class Worker(models.Model):

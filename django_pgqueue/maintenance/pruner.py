@@ -156,6 +156,7 @@ class Pruner:
             pruned.once_keys = self._in_slices("once keys", "prune_once_keys", days=once_days)
         if there.workflows:
             self._in_slices("results of members", "prune_stage_results", days=workflow_days)
+            self._in_slices("kept calls of members", "prune_kept_calls", days=workflow_days)
             pruned.workflows = self._in_slices("workflows", "prune_workflows", days=workflow_days)
         return pruned
 

@@ -834,6 +834,7 @@ class Migration(QueueMigration):
                     "context",
                     models.JSONField("context", db_default=EMPTY_OBJECT, help_text="For all members to read."),
                 ),
+                ("keeps_calls", models.BooleanField(db_default=False, help_text="Stages can be run again.")),
             ],
             options={
                 "db_table": "pgqueue_workflows",
@@ -931,6 +932,10 @@ class Migration(QueueMigration):
                     models.TextField("killed by", null=True, help_text="User who has killed it; null: it was not."),
                 ),
                 (
+                    "rerun_by",
+                    models.TextField(null=True, help_text="User who has run it again last; null: it was not."),
+                ),
+                (
                     "previous",
                     models.JSONField(null=True, help_text="Arguments that take the result of the member before."),
                 ),
@@ -1025,6 +1030,25 @@ class Migration(QueueMigration):
                 "verbose_name_plural": "additions to stages",
                 "default_permissions": (),
                 "indexes": [models.Index(fields=["stage_id"], name="pgqueue_stage_additions_stage")],
+            },
+        ),
+        migrations.CreateModel(
+            name="KeptCall",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("stage_id", models.BigIntegerField()),
+                (
+                    "by_stage_id",
+                    models.BigIntegerField(null=True, help_text="The stage of the member that has added it."),
+                ),
+                ("call", models.JSONField(help_text="The row of the member when it was inserted.")),
+            ],
+            options={
+                "db_table": "pgqueue_kept_calls",
+                "verbose_name": "kept call of a member",
+                "verbose_name_plural": "kept calls of members",
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["stage_id", "id"], name="pgqueue_kept_calls_stage")],
             },
         ),
         RunFile("set_storage_options"),

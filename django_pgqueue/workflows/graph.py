@@ -43,6 +43,7 @@ class WorkflowOptions(TypedDict, total=False):
     deadline: float | dt.timedelta | dt.datetime | None
     context: Mapping[str, Any] | None
     child: bool
+    keep_calls: bool
     database: str | None
 
 
@@ -94,6 +95,7 @@ class NewWorkflow:
         deadline: float | dt.timedelta | dt.datetime | None = None,
         context: Mapping[str, Any] | None = None,
         child: bool = False,
+        keep_calls: bool = False,
         database: str | None = None,
     ) -> None:
         check_name("The name of a workflow", name, LONGEST_NAME)
@@ -101,6 +103,7 @@ class NewWorkflow:
             check_name("unique_key", unique_key, LONGEST_KEY)
         check_word("on_death", on_death, tuple(OnDeath))
         check_flag("child", child)
+        check_flag("keep_calls", keep_calls)
         if isinstance(deadline, dt.datetime):
             check_instant("deadline", deadline)
         elif deadline is not None:
@@ -113,6 +116,7 @@ class NewWorkflow:
         self._deadline = deadline
         self._context = encode(dict(context), what="context") if context else "{}"
         self._child = child
+        self._keep_calls = keep_calls
         self._database = database or conf.database_here
         self._stages: dict[str, NewStage] = {}
         self._handle: WorkflowHandle | None = None
@@ -353,6 +357,7 @@ class NewWorkflow:
             "deadline_seconds": None if is_instant else seconds_of(self._deadline),
             "parent_stage_id": parent_stage_id,
             "context": self._context,
+            "keeps_calls": self._keep_calls,
         }
 
     def _begin_stages(self, caller: CallerConnection, workflow_id: int) -> list[int]:
@@ -377,6 +382,8 @@ class NewWorkflow:
         ]
         names = {stage_id: name for name, stage_id in ids.items()}
         job_ids = members.insert(to_insert, names).ids if to_insert else []
+        if self._keep_calls and job_ids:
+            members.keep_calls(caller, job_ids)
         empty = [ids[stage.name] for stage in stages if not stage.calls and not stage.after and stage.sealed]
         if empty:
             members.announce(caller, advance(caller, empty))
@@ -426,6 +433,7 @@ def workflow(
     deadline: float | dt.timedelta | dt.datetime | None = None,
     context: Mapping[str, Any] | None = None,
     child: bool = False,
+    keep_calls: bool = False,
     database: str | None = None,
 ) -> Iterator[NewWorkflow]:
     """Build a workflow of any stages in a ``with`` block, at whose end it begins.
@@ -443,6 +451,8 @@ def workflow(
         context: a JSON object for all members to read.
         child: begun by a member of another workflow, whose stage is not over before this one. If it fails or is killed,
             that counts as a dead member.
+        keep_calls: keep a copy of each call as long as the workflow, for ``WorkflowHandle.rerun``; inserts a second row
+            for each member.
         database: alias on which its members are. None: ``PGQUEUE["DATABASE"]``.
 
     Raises:
@@ -455,6 +465,7 @@ def workflow(
         deadline=deadline,
         context=context,
         child=child,
+        keep_calls=keep_calls,
         database=database,
     )
     yield new

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from django_pgqueue.conf import conf
-from django_pgqueue.db.connections import CallerConnection, undoable
+from django_pgqueue.db.connections import CallerConnection, number_array, undoable
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidWorkflow, StageClosed, WorkflowDoesNotExist
 from django_pgqueue.jobs import dead_letter
@@ -89,6 +89,7 @@ class FoundStage(NamedTuple):
     is_sealed: bool
     is_killed: bool
     of_workflow: str  # the status of that
+    keeps_calls: bool  # so does the workflow
 
     @property
     def is_closed(self) -> bool:
@@ -133,6 +134,8 @@ def add(workflow_id: int, stage: str | int, calls: Any, *, database: str) -> Job
         is_blocked = found.status == StageStatus.BLOCKED
         inserted = insert([Member(call, found.id, is_blocked) for call in chosen], {found.id: found.name})
         caller.rows(statement("count_added"), {"stage_id": found.id, "members": len(chosen)})
+        if found.keeps_calls:
+            keep_calls(caller, inserted.ids, by_stage_id=_own_stage_id(workflow_id))
     run_if_immediate(database, inserted.ids)
     return JobHandles(inserted, [call.task for call in chosen])
 
@@ -143,17 +146,23 @@ def _check_is_open(stage: FoundStage, workflow_id: int) -> None:
             f"The stage {stage.name!r} of workflow {workflow_id} takes no more members: it is {stage.words}, and the "
             f"workflow {stage.of_workflow}."
         )
-    if stage.is_sealed and not _is_member(workflow_id):
+    if stage.is_sealed and _own_stage_id(workflow_id) is None:
         raise StageClosed(
             f"The stage {stage.name!r} of workflow {workflow_id} is sealed: only members of the workflow may add to "
             "it. Declare it by sealed=False, and seal it when it is full."
         )
 
 
-def _is_member(workflow_id: int) -> bool:
+def _own_stage_id(workflow_id: int) -> int | None:
+    """Return the stage of this workflow that the running job is a member of; None: it is a member of none."""
     current = find_current()
     stage_id = current.claimed.stage_id if current else None
-    return stage_id is not None and workflow_id_of(stage_id) == workflow_id
+    return stage_id if stage_id is not None and workflow_id_of(stage_id) == workflow_id else None
+
+
+def keep_calls(caller: CallerConnection, job_ids: Sequence[int], *, by_stage_id: int | None = None) -> None:
+    """Keep the calls of members that were just inserted, for ``rerun``; ``by_stage_id``: the stage that added them."""
+    caller.rows(statement("keep_calls"), {"ids": number_array(job_ids), "by_stage_id": by_stage_id})
 
 
 # Sealing, skipping, ending

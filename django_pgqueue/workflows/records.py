@@ -42,6 +42,7 @@ class StageState:
         opened_at: when it opened. None: it has not.
         ended_at: when it ended, or was skipped. None: neither.
         killed_by: who has killed it, and not its workflow as a whole. None: it was not killed.
+        rerun_by: who has run it again last; "" if no name was given. None: it was not run again.
         is_stuck: whether it waits for dead members, or for children that failed or were killed, and for nothing else.
         after: names of the stages that it waits for.
     """
@@ -57,6 +58,7 @@ class StageState:
     opened_at: dt.datetime | None
     ended_at: dt.datetime | None
     killed_by: str | None
+    rerun_by: str | None
     is_stuck: bool
     after: tuple[str, ...]
 

@@ -12,7 +12,7 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance import stages
 from django_pgqueue.maintenance.pruner import Pruner, delete_slice
 from django_pgqueue.maintenance.stages import fail_late, move_slices, sweep_stages
-from django_pgqueue.models import DeadJob, Job, Stage, StageAddition, StageEdge, StageResult, Workflow
+from django_pgqueue.models import DeadJob, Job, KeptCall, Stage, StageAddition, StageEdge, StageResult, Workflow
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import DeathReason
 from django_pgqueue.workflows import advance, members
@@ -252,7 +252,7 @@ def test_dead_members_stay_as_long_as_their_workflow_is_open(queue, sql):
 def test_workflows_are_pruned_behind_their_members(queue, sql, settings):
     settings.PGQUEUE = {**getattr(settings, "PGQUEUE", {}), "DEAD_RETENTION_DAYS": 200}
     open_one = chain(noop.using(queue="later").bind(), noop.bind()).enqueue()
-    ended = batch([noop.bind(), noop.bind()], then=noop.bind(), collect=True, sealed=False).enqueue()
+    ended = batch([noop.bind(), noop.bind()], then=noop.bind(), collect=True, sealed=False, keep_calls=True).enqueue()
     ended.add(noop.bind(), stage="members")
     ended.seal("members")
     for number in (3, 1):
@@ -272,6 +272,7 @@ def test_workflows_are_pruned_behind_their_members(queue, sql, settings):
     assert StageEdge.objects.count() == 1
     assert not StageResult.objects.exists()
     assert not StageAddition.objects.exists()
+    assert not KeptCall.objects.exists()
     age(sql)
     pruner.prune()
     pruner.prune()

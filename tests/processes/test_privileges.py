@@ -24,13 +24,14 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import DeadJob, Job, Schedule, SucceededJob
 from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.testing import run_jobs
 from tests.support.catalogue import TABLES
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-OF_WORKFLOWS = {name for name in TABLES if "workflow" in name or "stage" in name}
+OF_WORKFLOWS = {name for name in TABLES if re.search("workflow|stage|kept_calls", name)}
 
 
 @pytest.fixture
@@ -188,6 +189,23 @@ def test_web_server_with_the_rights_for_workflows_begins_them_and_adds(as_role, 
     assert handle.status() == "open"
     sql("RESET ROLE")
     assert Job.objects.exclude(stage_id=None).count() == 4
+
+
+def test_web_server_with_the_rights_for_it_keeps_calls_and_the_admin_runs_stages_again(as_role, sql, project):
+    page = (project / "docs" / "how-to" / "privileges.md").read_text()
+    as_role("shop_web")
+    sql("RESET ROLE")
+    for more in ("workflows", "keep_calls"):
+        [grants] = re.findall(rf"^```sql\n(-- for {more}\n[^`]* TO shop_web;\n)```$", page, flags=re.MULTILINE)
+        sql(grants)
+    sql("SET ROLE shop_web")
+    handle = batch([app.noop.bind()], then=app.noop.bind(), collect=True, sealed=False, keep_calls=True).enqueue()
+    handle.add(app.noop.bind(), stage="members")
+    handle.seal("members")
+    sql("RESET ROLE")
+    run_jobs()
+    as_role("shop_admin")
+    assert handle.rerun("members") == 3
 
 
 def test_worker_that_owns_nothing_runs_workflows(start_worker, login_as):

@@ -16,4 +16,5 @@ TABLES = {
     "pgqueue_stage_edges",
     "pgqueue_stage_results",
     "pgqueue_stage_additions",
+    "pgqueue_kept_calls",
 }

@@ -1,5 +1,6 @@
-"""Any graph, any order of outcomes, deaths, retries, crashes, skips, kills: stages open and close as the rules say."""
+"""Any graph, any order of outcomes, deaths, retries, crashes, skips, kills, reruns: stages go by the rules."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_pgqueue import migrations, workflow
+from django_pgqueue.exceptions import InvalidWorkflow
 from django_pgqueue.jobs import ack, retry
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.stages import move_slices, sweep_stages
@@ -34,7 +36,7 @@ def graphs(draw) -> list[tuple[int, list[int], str, bool]]:
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["succeed", "succeed", "succeed", "die", "crash", "retry", "sweep", "skip", "kill"]),
+        st.sampled_from(["succeed", "succeed", "succeed", "die", "crash", "retry", "sweep", "skip", "kill", "rerun"]),
         st.integers(0, 4),
         st.sampled_from(WORKERS),
     ),
@@ -48,7 +50,7 @@ class Story:
     def __init__(self, queue, stages, on_death) -> None:
         self.queue = queue
         self.seen: dict[int, str] = {}
-        with workflow("any", on_death=on_death) as flow:
+        with workflow("any", on_death=on_death, keep_calls=True) as flow:
             for number, (members, before, when, collects) in enumerate(stages):
                 after = [str(one) for one in before]
                 flow.add_many([noop.bind()] * members, name=str(number), after=after, when=when, collect=collects)
@@ -68,6 +70,10 @@ class Story:
     def happen(self, event, number, worker_id) -> None:
         if event == "sweep":
             self.settle()
+        elif event == "rerun":
+            with contextlib.suppress(InvalidWorkflow):
+                self.handle.rerun(str(number % Stage.objects.count()))
+                self.seen.clear()
         elif event in ("skip", "kill"):
             stages = Stage.objects.order_by("id")
             name = stages[number % len(stages)].name
@@ -145,5 +151,5 @@ def test_stages_open_and_close_as_the_rules_say(queue, stages, events, on_death)
                 story.check()
         assert story.handle.status() != "open"
     with queue.transaction():
-        for table in ("jobs", "dead_jobs", "workflows", "stages", "stage_edges", "stage_results"):
+        for table in ("jobs", "dead_jobs", "workflows", "stages", "stage_edges", "stage_results", "kept_calls"):
             queue.rows(f"WITH gone AS (DELETE FROM pgqueue_{table} RETURNING 1) SELECT count(*) FROM gone", {})

@@ -23,7 +23,7 @@ def test_id_of_a_stage_tells_workflow_number_and_collecting(workflow_id, number,
 
 
 def stage(status="open", members=3, live=0, dead=0, is_stuck=False) -> StageState:
-    counts, rest = (members, live, dead), (None, None, None, is_stuck, [])
+    counts, rest = (members, live, dead), (None, None, None, None, is_stuck, [])
     return StageState.of((1 << 16, "s", status, "succeeded", True, *counts, *rest), {})
 
 

@@ -1,5 +1,5 @@
 -- Remove workflows that ended before the given days, with their stages: after their members, alive or dead, and after
--- the results of those. Called by pruner.delete_slice(). Takes a bounded slice from the old end of
+-- the results of those and the calls that were kept. Called by pruner.delete_slice(). Takes a bounded slice from the old end of
 -- pgqueue_workflows_ended, and steps over locked rows. Returns their ids.
 WITH old AS MATERIALIZED (
     SELECT workflow.id
@@ -19,6 +19,11 @@ WITH old AS MATERIALIZED (
           SELECT
           FROM pgqueue_stage_results AS collected
           WHERE collected.stage_id >= workflow.id << 16 AND collected.stage_id < workflow.id + 1 << 16
+      )
+      AND NOT EXISTS (
+          SELECT
+          FROM pgqueue_kept_calls AS kept
+          WHERE kept.stage_id >= workflow.id << 16 AND kept.stage_id < workflow.id + 1 << 16
       )
     ORDER BY workflow.ended_at
     LIMIT 1000

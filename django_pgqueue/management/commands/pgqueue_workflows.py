@@ -21,7 +21,7 @@ LIMIT = 50
 
 
 class Command(BaseCommand):
-    help = "List and show workflows; kill them, retry their dead members, skip or seal their stages."
+    help = "List and show workflows; kill them, retry their dead members, skip, seal or rerun their stages."
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(metavar="ACTION", required=True)
@@ -32,6 +32,7 @@ class Command(BaseCommand):
             ("retry", "retry dead members: their workflows go on by themselves", self._retry),
             ("skip", "skip a stage, as if it had succeeded", self._skip),
             ("seal", "let a stage with sealed=False close", self._seal),
+            ("rerun", "run stages again, and all after them, of a workflow with keep_calls=True", self._rerun),
         ):
             sub = actions.add_parser(name, help=words, description=words)
             sub.set_defaults(call=call)
@@ -45,9 +46,11 @@ class Command(BaseCommand):
                 sub.add_argument("id", type=job_id, metavar="ID")
             if name in ("skip", "seal"):
                 sub.add_argument("stage", metavar="STAGE", help="its name")
+            if name == "rerun":
+                sub.add_argument("stages", nargs="+", metavar="STAGE", help="the names of those at which to begin")
             if name in ("kill", "retry"):
                 sub.add_argument("--stage", metavar="NAME", help="this stage only")
-            if name in ("kill", "retry", "skip"):
+            if name in ("kill", "retry", "skip", "rerun"):
                 add_by(sub)
 
     @override("en")
@@ -124,6 +127,14 @@ class Command(BaseCommand):
             *(f"sealed {options['stage']}", f"{options['stage']} was sealed, or over"),
         )
 
+    def _rerun(self, options: dict[str, Any]) -> None:
+        options["ids"] = [options["id"]]
+        self._each(
+            options,
+            lambda handle: handle.rerun(*options["stages"], by=options["by"] or user()),
+            *("members run again", "has no member to run again"),
+        )
+
     def _each(self, options: dict[str, Any], act: Any, done: str, not_done: str) -> None:
         """Act on each workflow, in one transaction; name those on which it had no effect."""
         alias = options["database"]
@@ -180,7 +191,8 @@ def stage_cells(stage: StageState) -> tuple[str, ...]:
     after = f"{stage.opens_when}: {', '.join(stage.after)}" if stage.after else "-"
     sealed = "" if stage.is_sealed else " (not sealed)"
     killed = f" (killed by {stage.killed_by or 'a user'})" if stage.killed_by is not None else ""
-    return stage.name, f"{stage.status}{killed or sealed}", done, grouped(stage.live), grouped(stage.dead), after
+    rerun = f" (run again by {stage.rerun_by or 'a user'})" if stage.rerun_by is not None else ""
+    return stage.name, f"{stage.status}{killed or sealed}{rerun}", done, grouped(stage.live), grouped(stage.dead), after
 
 
 def as_json(state: WorkflowState) -> dict[str, Any]:
@@ -188,7 +200,7 @@ def as_json(state: WorkflowState) -> dict[str, Any]:
     fields = ("id", "name", "status", "on_death", "unique_key", "begun_at", "ended_at", "deadline_at", "ended_by")
     of_stage = (
         *("id", "name", "status", "opens_when", "is_sealed", "collects", "members", "live", "dead", "done", "is_stuck"),
-        "killed_by",
+        *("killed_by", "rerun_by"),
     )
     return {
         **{name: getattr(state, name) for name in fields},

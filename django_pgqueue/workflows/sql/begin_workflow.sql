@@ -1,6 +1,6 @@
 -- Begin a workflow. Called by graph.enqueue() in the caller's transaction, which waits for one that has begun a workflow
 -- of the same unique key and is still open. Returns the id; no row where an open workflow has the key.
-INSERT INTO pgqueue_workflows (name, unique_key, on_death, deadline_at, parent_stage_id, context)
+INSERT INTO pgqueue_workflows (name, unique_key, on_death, deadline_at, parent_stage_id, context, keeps_calls)
 VALUES (
     %(name)s::text,
     %(unique_key)s::text,
@@ -10,7 +10,8 @@ VALUES (
         statement_timestamp() + make_interval(secs => %(deadline_seconds)s::double precision)
     ),
     %(parent_stage_id)s::bigint,
-    %(context)s::jsonb
+    %(context)s::jsonb,
+    %(keeps_calls)s::boolean
 )
 ON CONFLICT (unique_key) WHERE status = 'open' DO NOTHING
 RETURNING id;

@@ -1,5 +1,6 @@
 -- A stage of a workflow by its name, or by its id. Called by members.find_stage(). Locks nothing; found by primary key.
-SELECT stage.id, stage.name, stage.status, stage.is_sealed, stage.killed_by IS NOT NULL, workflow.status
+SELECT stage.id, stage.name, stage.status, stage.is_sealed, stage.killed_by IS NOT NULL, workflow.status,
+    workflow.keeps_calls
 FROM pgqueue_stages AS stage
 JOIN pgqueue_workflows AS workflow ON workflow.id = stage.id >> 16
 WHERE stage.id >= %(workflow_id)s::bigint << 16

@@ -9,7 +9,7 @@ SELECT
     ), 0)::integer,
     (SELECT count(*) FROM pgqueue_jobs AS job WHERE job.stage_id = stage.id),
     (SELECT count(*) FROM pgqueue_dead_jobs AS dead WHERE dead.stage_id = stage.id),
-    stage.opened_at, stage.ended_at, stage.killed_by, stuck.id IS NOT NULL,
+    stage.opened_at, stage.ended_at, stage.killed_by, stage.rerun_by, stuck.id IS NOT NULL,
     ARRAY(SELECT edge.from_id FROM pgqueue_stage_edges AS edge WHERE edge.to_id = stage.id ORDER BY edge.from_id)
 FROM pgqueue_stages AS stage
 LEFT JOIN pgqueue_stuck_stages(%(workflow_id)s::bigint << 16, %(workflow_id)s::bigint + 1 << 16, NULL) AS stuck (id)

@@ -101,6 +101,17 @@ def test_kill_of_a_stage(stuck):
     assert "has no stage 'nowhere'" in refused("kill", stuck.id, "--stage", "nowhere")
 
 
+def test_rerun():
+    handle = chain(record.bind("a"), record.bind("b"), keep_calls=True).enqueue()
+    run_jobs()
+    assert run("rerun", handle.id, "record 2", "--by", "ann") == f"{handle.id}: 1 members run again.\n"
+    assert "record 2  open (run again by ann)" in run("show", handle.id)
+    assert "'record' of workflow" not in refused("rerun", handle.id, "record 2")
+    run_jobs()
+    assert json.loads(run("rerun", handle.id, "record", "record 2", "--json")) == [{"id": handle.id, "result": 2}]
+    assert "has no stage 'nowhere'" in refused("rerun", handle.id, "nowhere")
+
+
 def test_skip_and_seal(stuck):
     assert run("skip", stuck.id, "die_unless") == f"{stuck.id}: skipped die_unless.\n"
     assert "No effect" in refused("skip", stuck.id, "die_unless")

@@ -177,6 +177,7 @@ def see_to_it(ids: list[int], user: AbstractBaseUser) -> None:
 def import_all(feeds: list[int]) -> WorkflowHandle:
     calls = [pack.bind(feed) for feed in feeds]
     assert_type(chain(pack.bind(1), pack.bind(PREVIOUS), calls).enqueue(), WorkflowHandle)
+    assert_type(chain(calls, keep_calls=True).enqueue().rerun("pack", by="ann"), int)
     assert_type(group(calls, collect=True, name="packs", on_death="go_on").enqueue(), WorkflowHandle)
     batch(calls, then=tally.bind(1), died=pack.bind(2), deadline=dt.timedelta(hours=1)).enqueue()
     with workflow("import", unique_key="import", context={"feeds": feeds}) as flow:

@@ -1,0 +1,68 @@
+-- Which stages run again if the given ones do: these, and all that come after them. Called by rerun.rerun(), which has
+-- locked the workflow. Locks nothing. Returns one row: their ids; the name of one that has a member or a child that is
+-- alive; of one before them that was over without an outcome, as its workflow was ended, and of the one that would wait
+-- for it; whether calls are gone, which pruning has removed; and the number of calls, up to one above the limit.
+WITH RECURSIVE chosen AS (
+    SELECT named.id
+    FROM unnest(%(ids)s::bigint[]) AS named (id)
+    UNION
+    SELECT edge.to_id
+    FROM chosen
+    JOIN pgqueue_stage_edges AS edge ON edge.from_id = chosen.id
+),
+living AS (
+    SELECT stage.name
+    FROM chosen
+    JOIN pgqueue_stages AS stage ON stage.id = chosen.id
+    WHERE EXISTS (
+            SELECT
+            FROM pgqueue_jobs AS job
+            WHERE job.stage_id = stage.id AND (job.status <> 'blocked' OR stage.status = 'open')
+            OFFSET 0
+        )
+       OR EXISTS (
+            SELECT
+            FROM pgqueue_workflows AS child
+            WHERE child.parent_stage_id = stage.id AND child.status = 'open'
+            OFFSET 0
+        )
+    ORDER BY stage.id
+    LIMIT 1
+),
+undone AS (
+    SELECT before.name, stage.name AS of_waiting
+    FROM chosen
+    JOIN pgqueue_stage_edges AS edge ON edge.to_id = chosen.id
+    JOIN pgqueue_stages AS before ON before.id = edge.from_id
+    JOIN pgqueue_stages AS stage ON stage.id = chosen.id
+    WHERE edge.outcome IS NULL
+      AND before.status IN ('ended', 'skipped')
+      AND NOT EXISTS (SELECT FROM chosen AS other WHERE other.id = before.id)
+    ORDER BY before.id
+    LIMIT 1
+),
+incomplete AS (
+    SELECT chosen.id
+    FROM chosen
+    JOIN pgqueue_stages AS stage ON stage.id = chosen.id
+    WHERE (SELECT count(*) FROM pgqueue_kept_calls AS kept WHERE kept.stage_id = chosen.id)
+        < stage.members + COALESCE((
+            SELECT sum(addition.members)
+            FROM pgqueue_stage_additions AS addition
+            WHERE addition.stage_id = chosen.id
+        ), 0)
+),
+calls AS (
+    SELECT kept.id
+    FROM chosen
+    JOIN pgqueue_kept_calls AS kept ON kept.stage_id = chosen.id
+    WHERE NOT EXISTS (SELECT FROM chosen AS other WHERE other.id = kept.by_stage_id)
+    LIMIT %(most)s::integer + 1
+)
+SELECT
+    ARRAY(SELECT chosen.id FROM chosen ORDER BY chosen.id),
+    (SELECT living.name FROM living),
+    (SELECT undone.name FROM undone),
+    (SELECT undone.of_waiting FROM undone),
+    EXISTS (SELECT FROM incomplete),
+    (SELECT count(*) FROM calls);
