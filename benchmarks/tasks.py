@@ -1,5 +1,6 @@
 """Tasks of the benchmarks."""
 
+import json
 import logging
 import socket
 import time
@@ -70,12 +71,16 @@ def spin(flag: str) -> None:
             pass
 
 
+marks: dict[str, int] = {}
+"""Instants of the last pick-up; kept by the workers of ``benchmarks.marked`` alone."""
+
+
 @task
 def report_start(address: str) -> None:
-    """Send the instant, by the clock that all processes share, to a socket."""
+    """Send the instant, by the clock that all processes share, to a socket; with it those of the steps before."""
     started = time.monotonic_ns()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-        channel.sendto(str(started).encode(), address)
+        channel.sendto(json.dumps({**marks, "started": started}).encode(), address)
 
 
 ENTER = """
