@@ -184,8 +184,8 @@ def add_json(parser: argparse._ActionsContainer, words: str = "print JSON") -> N
     parser.add_argument("--json", action="store_true", help=words)
 
 
-def add_database(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
+def add_database(parser: argparse._ActionsContainer, *, default: str = "PGQUEUE['DATABASE']") -> None:
+    parser.add_argument("--database", metavar="ALIAS", help=f"default: {default}")
 
 
 def add_by(parser: argparse._ActionsContainer) -> None:

@@ -82,5 +82,5 @@ def test_command_shows_changes_and_findings_about_the_code_alone(sql):
     assert (complaint, code) == ("", 0)
     assert say("--deploy", "--fail-level", "warning")[2] == 1
     answer = json.loads(say("--deploy", "--json")[0])
-    assert {"kind", "name", "what"} == set(answer["changes"][0])
+    assert {"database", "kind", "name", "what"} == set(answer["changes"][0])
     assert [one["name"] for one in answer["findings"]] == ["unknown-tasks"]

@@ -1,7 +1,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -19,7 +19,8 @@ from django_pgqueue.version import VERSION
 FOUND, COULD_NOT_LOOK = 1, 2
 
 HELP = """
-Look at the queue as it is and name what will hurt, each with the remedy. Changes nothing, and may be run at any time.
+Look at the queue as it is, on all of its databases, and name what will hurt, each with the remedy. Changes nothing, and
+may be run at any time.
 Exit code: 0 healthy, 1 something was found of the level, 2 it could not look, or not at everything.
 """
 
@@ -41,7 +42,7 @@ class Command(BaseCommand):
             action="store_true",
             help="show what workers with this code will change, and only the findings about its tasks and migrations",
         )
-        add_database(parser)
+        add_database(parser, default="all that hold a queue")
 
     def check(self, *args: Any, **options: Any) -> None:
         with _looking():
@@ -49,13 +50,43 @@ class Command(BaseCommand):
 
     @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
-        alias = options["database"] or conf.database
-        with _looking():
-            check_database(alias)
-            found = findings(alias, looks=DEPLOY_LOOKS if options["deploy"] else ALL_LOOKS)
-            made = changes(alias) if options["deploy"] else None
-        self.stdout.write(_json(alias, found, made) if options["json"] else _text(found, made))
-        _judge(found, Level(options["fail_level"]))
+        aliases = [options["database"]] if options["database"] else conf.databases
+        if len(aliases) == 1:
+            reports = [_report(aliases[0], is_of_deploy=options["deploy"])]
+        else:
+            reports = [_report_if_reached(alias, is_of_deploy=options["deploy"]) for alias in aliases]
+        self.stdout.write(_json(reports) if options["json"] else _text(reports))
+        _judge([finding for report in reports for finding in report.findings], Level(options["fail_level"]))
+
+
+class Report(NamedTuple):
+    """Findings on one database, and changes that a deployment makes there."""
+
+    database: str
+    findings: Sequence[Finding]
+    changes: Sequence[Change] | None  # None: those of a deployment were not asked for
+
+
+def _report(alias: str, *, is_of_deploy: bool) -> Report:
+    with _looking():
+        check_database(alias)
+        if is_of_deploy:
+            return Report(alias, findings(alias, looks=DEPLOY_LOOKS), changes(alias))
+        return Report(alias, findings(alias, looks=ALL_LOOKS), None)
+
+
+def _report_if_reached(alias: str, *, is_of_deploy: bool) -> Report:
+    """Return the same; or that the database could not be looked at, while the others are looked at."""
+    try:
+        return _report(alias, is_of_deploy=is_of_deploy)
+    except CommandError as error:
+        away = Finding(
+            name=NOT_LOOKED_AT,
+            level=Level.WARNING,
+            what=str(error),
+            remedy="Look at the server, and at this alias in DATABASES.",
+        )
+        return Report(alias, [away], None)
 
 
 @contextmanager
@@ -76,30 +107,38 @@ def _judge(found: Sequence[Finding], fail_level: Level) -> None:
         raise CommandError("Not everything could be looked at.", returncode=COULD_NOT_LOOK)
 
 
-def _text(found: Sequence[Finding], made: Sequence[Change] | None) -> str:
-    if made is not None:
-        return "\n\n".join(filter(None, [_changes(made), _text(found, None) if found else ""]))
-    if not found:
-        return "healthy"
+def _text(reports: Sequence[Report]) -> str:
+    if len(reports) == 1:
+        return _told(reports[0])
+    return "\n\n".join(f"On {plain(report.database)}:\n\n{_told(report)}" for report in reports)
+
+
+def _told(report: Report) -> str:
     told = [
         f"{finding.level.upper()} {finding.name}\n  {plain(finding.what)}\n  {plain(finding.remedy)}"
-        for finding in found
+        for finding in report.findings
     ]
-    return "\n\n".join(told)
+    if report.changes is not None:
+        told.insert(0, _changes(report.changes))
+    return "\n\n".join(told) or "healthy"
 
 
 def _changes(made: Sequence[Change]) -> str:
     return "\n".join(plain(f"{one.kind} {one.name}: {one.what}") for one in made) or "This code changes nothing."
 
 
-def _json(alias: str, found: Sequence[Finding], made: Sequence[Change] | None) -> str:
+def _json(reports: Sequence[Report]) -> str:
+    found = [{"database": report.database, **one.as_json()} for report in reports for one in report.findings]
     told = {
         "healthy": not found,
-        "database": alias,
+        "databases": [report.database for report in reports],
         "version": VERSION,
-        "findings": [finding.as_json() for finding in found],
-        **({} if made is None else {"changes": [one._asdict() for one in made]}),
+        "findings": found,
     }
+    if any(report.changes is not None for report in reports):
+        told["changes"] = [
+            {"database": report.database, **one._asdict()} for report in reports for one in report.changes or ()
+        ]
     return json_text(told)
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
-from django.db import connection
+from django.db import connection, connections
 
 from django_pgqueue.version import VERSION
 from tests.support.doctor import insert, say
@@ -34,12 +34,12 @@ def test_worst_is_told_first_and_the_level_that_fails_may_be_chosen(sql):
 
 def test_json_has_everything(sql):
     text, _complaint, _code = say("--json")
-    assert json.loads(text) == {"healthy": True, "database": "default", "version": VERSION, "findings": []}
+    assert json.loads(text) == {"healthy": True, "databases": ["default"], "version": VERSION, "findings": []}
     sql("UPDATE pgqueue_workers SET version = '0.0.1'")
     told = json.loads(say("--json")[0])
     [finding] = told["findings"]
     assert told["healthy"] is False
-    assert set(finding) == {"name", "level", "what", "remedy", "facts"}
+    assert set(finding) == {"database", "name", "level", "what", "remedy", "facts"}
     assert finding["facts"] == {"here": VERSION, "versions": ["0.0.1"], "processes": 1}
 
 
@@ -54,6 +54,38 @@ def test_other_database_is_listened_to_by_itself(sql, settings):
     """LISTEN_DATABASE stands for the one in the settings alone; SQLite would be an error."""
     settings.PGQUEUE = {**settings.PGQUEUE, "DATABASE": "other", "LISTEN_DATABASE": "lite"}
     assert say("--database", "default") == ("healthy\n", "", 0)
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_all_databases_of_the_queue_are_looked_at_and_each_finding_names_its_own(sql, shard):
+    text, complaint, code = say()
+    headings = [line for line in text.splitlines() if line.startswith("On ")]
+    assert (headings, complaint, code) == (["On default:", "On other:"], "", 0)
+    assert text.startswith("On default:\n\nhealthy\n\nOn other:\n\nWARNING no-workers\n")
+    told = json.loads(say("--json")[0])
+    assert told["databases"] == ["default", shard]
+    assert [(one["database"], one["name"]) for one in told["findings"]] == [(shard, "no-workers")]
+    assert say("--database", "default") == ("healthy\n", "", 0)
+    text, _complaint, code = say("--deploy")
+    assert [line for line in text.splitlines() if line.startswith("On ")] == headings
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_database_that_is_away_keeps_no_other_from_being_looked_at(sql, far, other_server):
+    assert say()[2] == 0
+    other_server.stop()
+    connections[far].close()
+    sql("UPDATE pgqueue_workers SET version = '0.0.1'")
+    text, complaint, code = say()
+    assert text.startswith("On default:\n\nWARNING versions-differ\n")
+    assert "On other:\n\nWARNING not-looked-at\n  The database of alias 'other' cannot be reached: " in text
+    assert (complaint, code) == ("Not everything could be looked at.", 2)
+    told = json.loads(say("--json", "--deploy")[0])
+    assert {one["database"] for one in told["changes"]} <= {"default"}
+    assert ("other", "not-looked-at") in {(one["database"], one["name"]) for one in told["findings"]}
+    sql("UPDATE pgqueue_workers SET session_pid = 0")
+    insert(sql, "tests.app.tasks.noop", args="'{}'")
+    assert say()[1:] == ("Found: 1 error, 3 warnings.", 1)
 
 
 @pytest.mark.parametrize(
