@@ -557,6 +557,7 @@ class Workflow(models.Model):
             ("retry_workflow", "Can retry dead members of workflows"),
             ("skip_stage", "Can skip stages of workflows"),
             ("seal_stage", "Can seal stages of workflows"),
+            ("rerun_stage", "Can run stages of workflows again"),
         ]
         indexes = [
             models.Index(

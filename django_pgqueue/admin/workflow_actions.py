@@ -10,6 +10,7 @@ from django.utils.translation import ngettext_lazy
 from django_pgqueue import workflows
 from django_pgqueue.admin.actions import AdminAction, Change
 from django_pgqueue.admin.row_actions import explains
+from django_pgqueue.exceptions import InvalidWorkflow
 from django_pgqueue.jobs.actions import Params
 from django_pgqueue.models import Stage, Workflow
 from django_pgqueue.states import StageStatus, WorkflowStatus
@@ -45,6 +46,13 @@ def _retry_stage(stage_id: int, by: str, alias: str) -> int:
 
 def _skip(stage_id: int, by: str, alias: str) -> bool:
     return workflows.get(stage_id >> 16, database=alias).skip(stage_id, by=by)
+
+
+def _rerun(stage_id: int, by: str, alias: str) -> int:
+    try:
+        return workflows.get(stage_id >> 16, database=alias).rerun(stage_id, by=by)
+    except InvalidWorkflow:  # it has changed nothing
+        return 0
 
 
 def _seal(stage_id: int, _by: str, alias: str) -> bool:
@@ -160,14 +168,38 @@ KILL_STAGE = AdminAction(
     explain=explains(Stage, {}, _("over, or killed already")),
     is_destructive=True,
 )
-STAGE_ACTIONS = (RETRY_STAGE, SKIP_STAGE, KILL_STAGE, SEAL_STAGE)
+RERUN_STAGE = AdminAction(
+    name="rerun",
+    permission="rerun_stage",
+    label=_("Run again"),
+    question=ngettext_lazy(
+        "Run %(count)d stage again, and all after it?", "Run %(count)d stages again, and all after them?", "count"
+    ),
+    consequence=_(
+        "All their members are made once more, and the workflow is open again. Results that these stages have "
+        "collected, and their dead members, are removed. This cannot be undone."
+    ),
+    perform=_performs(
+        Stage,
+        _rerun,
+        "Run again.",
+        ngettext_lazy("%(count)d stage runs again.", "%(count)d stages run again.", "count"),
+    ),
+    explain=explains(
+        Stage, {}, _("no kept calls, members alive, a key that is held, or a stage before it that was not over")
+    ),
+    is_destructive=True,
+)
+STAGE_ACTIONS = (RETRY_STAGE, SKIP_STAGE, KILL_STAGE, SEAL_STAGE, RERUN_STAGE)
 
 
-def can_be_done(action: AdminAction, stage: Any, *, is_open: bool) -> bool:
-    """Whether an action can do anything to a stage; ``is_open``: its workflow is."""
-    is_unended = is_open and stage.status in (StageStatus.BLOCKED, StageStatus.OPEN) and not stage.is_killed
+def can_be_done(action: AdminAction, stage: Any, workflow: Workflow) -> bool:
+    """Whether an action can do anything to a stage of a workflow."""
+    is_unended = is_open(workflow) and stage.status in (StageStatus.BLOCKED, StageStatus.OPEN) and not stage.is_killed
     if action is RETRY_STAGE:
         return bool(stage.dead)
+    if action is RERUN_STAGE:
+        return workflow.keeps_calls and stage.status != StageStatus.BLOCKED and not stage.live
     return is_unended and (action in (SKIP_STAGE, KILL_STAGE) or not stage.is_sealed)
 
 

@@ -375,11 +375,7 @@ class WorkflowPage:
         return words % {"stages": ", ".join([*names[:MOST_NAMED], *(["…"] if len(names) > MOST_NAMED else [])])}
 
     def _buttons(self, stage: StageLine) -> list[tuple[AdminAction, str]]:
-        return [
-            (action, address)
-            for action, address in self._stage_actions
-            if can_be_done(action, stage, is_open=self.line.is_open)
-        ]
+        return [(action, address) for action, address in self._stage_actions if can_be_done(action, stage, self.row)]
 
     @cached_property
     def _stage_actions(self) -> list[tuple[AdminAction, str]]:

@@ -846,6 +846,7 @@ class Migration(QueueMigration):
                     ("retry_workflow", "Can retry dead members of workflows"),
                     ("skip_stage", "Can skip stages of workflows"),
                     ("seal_stage", "Can seal stages of workflows"),
+                    ("rerun_stage", "Can run stages of workflows again"),
                 ],
                 "indexes": [
                     models.Index(

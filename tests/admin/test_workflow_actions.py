@@ -15,7 +15,7 @@ from tests.support.workflows import die, finish, look, plain, stage_of, stuck
 pytestmark = pytest.mark.django_db
 
 WORKFLOWS, STAGES = "/admin/pgqueue/workflow/", "/admin/pgqueue/stage/"
-ALL = ("kill_workflow", "retry_workflow", "skip_stage", "seal_stage")
+ALL = ("kill_workflow", "retry_workflow", "skip_stage", "seal_stage", "rerun_stage")
 
 
 @pytest.fixture
@@ -95,6 +95,22 @@ def test_stage_is_killed_and_its_page_says_by_whom(staff):
     assert messages_of(confirm(staff, f"{STAGES}kill/", stage)) == ["Left alone: 1 (over, or killed already)."]
 
 
+def test_stage_is_run_again_with_those_after_it(staff):
+    handle = stuck(keep_calls=True)
+    stage = stage_of(handle, "members").pk
+    Mark.objects.create(label="c", job_id=0, attempt=1)
+    assert b"Run 1 stage again, and all after it?" in staff.post(f"{STAGES}rerun/", {"ids": stage}).content
+    done = confirm(staff, f"{STAGES}rerun/", stage)
+    assert messages_of(done) == ["1 stage runs again."]
+    assert done.redirect_chain[-1][0] == page_of(handle)
+    assert handle.state().stage("then").rerun_by == "ann"
+    assert log() == [("stage", str(stage), "Run again.")]
+    [why] = messages_of(confirm(staff, f"{STAGES}rerun/", stage))
+    assert why.startswith("Left alone: 1 (no kept calls, members alive")
+    run_jobs()
+    assert handle.status() == "succeeded"
+
+
 def test_stage_is_sealed(staff):
     handle = batch([noop.bind()], sealed=False).enqueue()
     stage = stage_of(handle, "members").pk
@@ -127,6 +143,7 @@ def buttons(client, handle) -> set[str]:
             f"{STAGES}skip/",
             f"{STAGES}kill/",
             f"{STAGES}seal/",
+            f"{STAGES}rerun/",
         )
         if f'action="{address}"' in page
     }
@@ -148,6 +165,10 @@ def test_buttons_are_there_only_where_they_can_do_anything(staff):
     assert buttons(staff, done) == set()
     handle.kill()
     assert buttons(staff, handle) == {"workflow/retry/", "stage/retry/"}
+    kept = batch([noop.bind()], keep_calls=True).enqueue()
+    assert buttons(staff, kept) == {"workflow/kill/", "stage/skip/", "stage/kill/"}
+    run_jobs()
+    assert buttons(staff, kept) == {"stage/rerun/"}
 
 
 @pytest.mark.parametrize(
@@ -159,10 +180,11 @@ def test_buttons_are_there_only_where_they_can_do_anything(staff):
         ("skip_stage", f"{STAGES}skip/", "stage"),
         ("kill_workflow", f"{STAGES}kill/", "stage"),
         ("seal_stage", f"{STAGES}seal/", "stage"),
+        ("rerun_stage", f"{STAGES}rerun/", "stage"),
     ],
 )
 def test_each_action_needs_its_permission(permission, address, model):
-    handle = stuck(sealed=False)
+    handle = stuck(sealed=False, keep_calls=True)
     key = handle.id if model == "workflow" else stage_of(handle, "members").pk
     others = user_with("view_workflow", *(one for one in ALL if one != permission), name="others")
     assert confirm(others, address, key).status_code == 403
