@@ -1,8 +1,11 @@
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
+import psycopg
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
+from django.db import Error, connections
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.translation import gettext as _
@@ -13,8 +16,9 @@ from django_pgqueue.admin.charts import STYLES, throughput_chart
 from django_pgqueue.admin.links import Links, crumbs
 from django_pgqueue.admin.queues import NUMBERS, Cell, cells_of, jobs_cell
 from django_pgqueue.conf import conf
+from django_pgqueue.db.errors import one_line
 from django_pgqueue.db.queries import TookTooLong, bounded
-from django_pgqueue.doctor import Finding, Level, findings
+from django_pgqueue.doctor import NOT_LOOKED_AT, Finding, Level, findings
 from django_pgqueue.insights import throughput
 from django_pgqueue.insights.formatting import brief, grouped, short
 from django_pgqueue.insights.overview import QueueLine, QueuePace, lines, living_workers, paces, pause_of, total
@@ -75,16 +79,20 @@ class OverviewAdmin(ReadOnlyAdmin, QueueAdminBase):
                 queues, is_counted = lines(alias, workers), True
         except TookTooLong:
             queues, is_counted = [], False
-        found = findings(alias, queues=queues)
+        shards = [_shard(other) for other in conf.databases if other != alias]
+        found = [_finding_row(finding, links) for finding in findings(alias, queues=queues)]
+        found += [_shard_finding(finding, shard) for shard in shards for finding in shard.findings]
+        found.sort(key=lambda row: row["finding"].level is not Level.ERROR)
         hour, day = throughput.total(per_minute), throughput.total(per_quarter)
         return {
             "verdict": _verdict(found, is_counted=is_counted),
-            "level": found[0].level if found else "good" if is_counted else Level.WARNING,
-            "findings": [_finding_row(finding, links) for finding in found],
+            "level": found[0]["finding"].level if found else "good" if is_counted else Level.WARNING,
+            "findings": found,
             "is_counted": is_counted,
             "seconds": conf.read_timeout_seconds,
             "tiles": _tiles(queues, workers, hour, day, links) if is_counted else [],
             **_rows(queues, alias, by_queue, links),
+            "shards": shards,
             "charts": [
                 *throughput_chart(per_minute[:-1], name="hour", span=_("last hour"), minutes=1),
                 *throughput_chart(per_quarter[:-1], name="day", span=_("last day"), minutes=throughput.QUARTER),
@@ -92,7 +100,7 @@ class OverviewAdmin(ReadOnlyAdmin, QueueAdminBase):
         }
 
 
-def _verdict(found: Sequence[Finding], *, is_counted: bool) -> str:
+def _verdict(found: Sequence[Any], *, is_counted: bool) -> str:
     if found:
         return ngettext("%(number)s finding", "%(number)s findings", len(found)) % {"number": len(found)}
     return _("All is well.") if is_counted else _("Nothing was found, but not everything was seen.")
@@ -108,6 +116,52 @@ def _rows(
         "more": len(queues) - len(shown),
         "all_queues": links.to_list("queue"),
     }
+
+
+class Shard(NamedTuple):
+    """A database that holds a queue, other than the one that the admin shows."""
+
+    name: str
+    findings: list[Finding]
+    cells: list[Cell]  # none if it does not answer
+
+
+def _shard(alias: str) -> Shard:
+    try:
+        workers = list(living_workers(alias))
+        with bounded(alias):
+            queues = lines(alias, workers)
+        found = findings(alias, queues=queues)
+    except (Error, psycopg.Error, TookTooLong) as error:
+        connections[alias].close()
+        return Shard(alias, [_away(error)], [])
+    cells = [
+        *(Cell(str(total(getattr(queue, status) for queue in queues))) for status in NUMBERS),
+        _oldest_of(queues),
+        Cell(str(len(workers)), kind="" if workers else "bad"),
+    ]
+    return Shard(alias, found, cells)
+
+
+def _away(error: Exception) -> Finding:
+    return Finding(
+        name=NOT_LOOKED_AT,
+        level=Level.ERROR,
+        what=one_line(error.__cause__ or error),
+        remedy=_("Look at the server, and at this alias in DATABASES."),
+    )
+
+
+def _shard_finding(finding: Finding, shard: Shard) -> dict[str, Any]:
+    """Return a finding that names its database; the lists of the admin, to which a link would lead, show another."""
+    words = _("On the database %(database)s: %(what)s") % {"database": shard.name, "what": finding.what}
+    return {"finding": replace(finding, what=words), "words": "", "address": ""}
+
+
+def _oldest_of(queues: Sequence[QueueLine]) -> Cell:
+    """Return the age of the oldest job that could run and does not; those of paused queues may not."""
+    ages = [queue.oldest_seconds for queue in queues if queue.oldest_seconds is not None and not queue.is_paused]
+    return Cell(brief(max(ages)) if ages else "-")
 
 
 def _finding_row(finding: Finding, links: Links) -> dict[str, Any]:
@@ -143,7 +197,6 @@ def _tiles(
     day: throughput.StatsCounts,
     links: Links,
 ) -> list[Cell]:
-    ages = [queue.oldest_seconds for queue in queues if queue.oldest_seconds is not None and not queue.is_paused]
     slots = sum(worker.concurrency for worker in workers)
     commands = {worker.supervisor_id for worker in workers}
     dead = total(queue.dead for queue in queues)
@@ -154,7 +207,7 @@ def _tiles(
     processes = ngettext("%(number)s process", "%(number)s processes", len(workers)) % {"number": len(workers)}
     return [
         jobs_cell(total(queue.queued for queue in queues), links, Status.QUEUED)._replace(label=_("queued")),
-        Cell(brief(max(ages)) if ages else "-", note=pauses if paused else "", label=_("oldest waiting")),
+        _oldest_of(queues)._replace(note=pauses if paused else "", label=_("oldest waiting")),
         jobs_cell(running, links, Status.RUNNING)._replace(note=of_slots, label=_("running")),
         Cell(
             str(len(commands)),

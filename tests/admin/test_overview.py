@@ -119,6 +119,41 @@ def test_page_tells_what_it_can_while_counting_fails(viewer, settings, queue):
     assert "pgqueue-tiles" in text
 
 
+def test_one_database_is_told_of_no_others(viewer):
+    assert "Other databases" not in viewer.get(PAGE).content.decode()
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_other_databases_are_told_with_their_numbers_and_findings(viewer, shard, sql):
+    worker()
+    app.noop.using(database=shard).enqueue_many([()] * 3)
+    eventually(lambda: says(viewer, sql, "1 finding"))
+    response = viewer.get(PAGE)
+    [row] = response.context["shards"]
+    assert row.name == shard
+    assert [cell.text for cell in row.cells[:5]] == ["3", "0", "0", "0", "0"]
+    assert row.cells[-1].text == "0"
+    [found] = response.context["findings"]
+    assert found["finding"].what.startswith("On the database other: No worker is alive")
+    assert "Other databases" in response.content.decode()
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_other_database_that_is_away_says_why_and_the_page_is_shown(viewer, far, other_server):
+    assert viewer.get(PAGE).context["shards"][0].cells
+    other_server.stop()
+    for _ in range(2):  # with a connection that was cut off, and without one
+        response = viewer.get(PAGE)
+        assert response.status_code == 200
+        text = response.content.decode()
+        assert "does not answer" in text
+        assert "On the database other: " in text
+        assert "pgqueue-tiles" in text
+        assert "All is well." not in text
+    other_server.restart("fast")
+    assert viewer.get(PAGE).context["shards"][0].cells
+
+
 def test_page_needs_its_permission_and_nothing_else():
     user = user_with("view_job", "view_queue")
     assert user.get(PAGE).status_code == 403
