@@ -21,7 +21,7 @@ from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.options import Options
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.tasks import Task
-from tests.support.every_option import ALL_BUT_THOSE_THAT_EXCLUDE_OTHERS, HOUR, NOT_STORED, STORED, differing, row_of
+from tests.support.every_option import ALL_BUT_THOSE_THAT_EXCLUDE_OTHERS, DAY, NOT_STORED, STORED, differing, row_of
 
 CONTROLLED = {"expires": dt.timedelta(days=1)}  # for a statement that inserts jobs with keys
 
@@ -132,6 +132,6 @@ def test_next_job_of_one_that_repeats_has_all_that_it_had(options, queue, sql):
         "expires_at = enqueued_at + (expires_at - run_at)"
     )
     [job] = claim(queue, before["queue"], limit=1, worker_id=1)
-    in_time = (2 * HOUR).total_seconds()
+    in_time = (2 * DAY).total_seconds()
     ack.write(queue, [Outcome(job, Fate.REPEATED, result="null", delay_seconds=in_time)])
     assert differing(before, row_of(Job.objects.get().id)) == {"parent_id"}

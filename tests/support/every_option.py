@@ -8,7 +8,7 @@ from django.utils import timezone
 from django_pgqueue import Limit, Unique
 from django_pgqueue.models import DeadJob, Job
 
-HOUR = dt.timedelta(hours=1)
+DAY = dt.timedelta(days=1)  # so that it does not matter when a test runs after the import
 
 STORED = {
     "queue": "mail",
@@ -18,10 +18,10 @@ STORED = {
     "lease": 90,
     "keep_result": False,
     "keep_for": 60,
-    "run_at": timezone.now() + 2 * HOUR,
-    "delay": 2 * HOUR,
-    "head_start": 2 * HOUR,
-    "expires": 3 * HOUR,
+    "run_at": timezone.now() + 2 * DAY,
+    "delay": 2 * DAY,
+    "head_start": 2 * DAY,
+    "expires": 3 * DAY,
     "unique": Unique("label", hold=60),
     "unique_key": "u",
     "limit": Limit("label", running=3, strict=True),
@@ -46,14 +46,14 @@ ALL_BUT_THOSE_THAT_EXCLUDE_OTHERS = [
 def row_of(job_id: int, table: type[Job | DeadJob] = Job) -> dict[str, Any]:
     """Return the columns of a job except ``id`` and ``enqueued_at``.
 
-    ``run_at`` is in hours from enqueueing, and ``expires_at`` in hours from then.
+    ``run_at`` is in days from enqueueing, and ``expires_at`` in days from then.
     """
     row = table.objects.filter(pk=job_id).values().get()
     enqueued_at, run_at, expires_at = row.pop("enqueued_at"), row["run_at"], row["expires_at"]
     del row["id"]
     return row | {
-        "run_at": round((run_at - enqueued_at) / HOUR),
-        "expires_at": expires_at and round((expires_at - run_at) / HOUR),
+        "run_at": round((run_at - enqueued_at) / DAY),
+        "expires_at": expires_at and round((expires_at - run_at) / DAY),
     }
 
 
