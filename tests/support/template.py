@@ -27,6 +27,9 @@ CODE = ("django_pgqueue", "tests/app", "tests/settings.py", "tests/support/templ
 CHOSEN_BY = ("PGSERVER_POSTGRES_VERSION", "CONFORMANCE_BACKEND", "CONFORMANCE_DRIVER")
 """Variables that choose the server, and the apps."""
 
+KEPT = 4
+"""Templates, of 60 MB each: as many runs with other Pythons and servers may go on side by side in one tree."""
+
 DATABASES = {"default": "template_of_default", "other": "template_of_other"}
 
 
@@ -46,14 +49,22 @@ def _template() -> Iterator[Path]:
         template = TEMPLATES / _digest()
         made = template.with_suffix(".made")
         if not made.exists():
-            for old in [*TEMPLATES.glob("*.made"), *TEMPLATES.glob("*/")]:
-                shutil.rmtree(old) if old.is_dir() else old.unlink()
+            _remove_all_but(KEPT - 1)
             command = [sys.executable, "-m", "tests.support.template", template]
             subprocess.run(
                 command, cwd=ROOT, check=True, pass_fds=[lock.fileno()]
             )  # which keeps the lock while it runs
             made.touch()
         yield template
+
+
+def _remove_all_but(kept: int) -> None:
+    """Remove the oldest templates, and what is left of those that were never ready."""
+    ready = sorted(TEMPLATES.glob("*.made"), key=lambda made: made.stat().st_mtime)
+    stay = {made.stem for made in ready[-kept:]}
+    for old in [*ready, *TEMPLATES.glob("*/")]:
+        if old.stem not in stay:
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
 
 
 def _digest() -> str:
@@ -73,6 +84,8 @@ def _digest() -> str:
 def make(folder: Path) -> None:
     """Start a server, which stops with this process, and migrate its databases."""
     os.environ |= {"DATABASE_URL": embedded_database_url(folder), "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    for name in ("TEST_SERVER_OF", "TEST_TEMPLATES"):  # of the starter: the settings would ask for a copy as that does
+        os.environ.pop(name, None)
     import django
     from django.db import connections
     from django.test.utils import setup_databases
