@@ -6,7 +6,8 @@ machine that others use.
 Many jobs at once against one INSERT from arrays, and against COPY, which returns no ids; both have their JSON ready
 when the clock starts; and calls of two tasks, bound and enqueued together, against the same number of one task. At last
 the wake-up among many producers, each a process: after the commit of the job, where a worker sleeps all the time, where
-none does, and where a real one works; in the job's transaction; and not at all.
+none does, and where a real one works; in the job's transaction; without ``atomic()``; and not at all, with or without a
+statement in its place that does nothing.
 
     python -m benchmarks.enqueue
 """
@@ -179,20 +180,28 @@ def among_producers(options: argparse.Namespace) -> Iterator[Finding]:
             none_sleeps=lambda: rate("after_commit", a_listener()),
             one_sleeps=lambda: rate("after_commit", a_listener(is_asleep=True)),
             in_transaction=lambda: rate("in_transaction", a_listener()),
+            empty_statement=lambda: rate("empty_statement", a_listener()),
+            off_autocommit=lambda: rate("off_autocommit", a_listener()),
+            autocommit=lambda: rate("autocommit", a_listener()),
             off_beside_worker=lambda: rate("off", worker()),
             beside_worker=lambda: rate("after_commit", worker()),
         )
     for form, counterpart in (
-        *((form, "off") for form in ("none_sleeps", "one_sleeps", "in_transaction")),
+        *((form, "off") for form in ("none_sleeps", "one_sleeps", "in_transaction", "empty_statement")),
+        ("autocommit", "off_autocommit"),
         ("beside_worker", "off_beside_worker"),
     ):
         yield Finding(
             f"{options.producers} producers, wake-ups {form.replace('_', ' ')}",
             ratio(samples, form, counterpart),
-            None if form == "in_transaction" else at_least(0.9),
+            None if form in COUNTERPARTS else at_least(0.9),
             note=medians(samples, "jobs/s"),
             samples=samples,
         )
+
+
+COUNTERPARTS = ("in_transaction", "empty_statement")
+"""Forms that are no wake-up of the package: NOTIFY before the commit, and a statement behind it that does nothing."""
 
 
 def total_rate(pool: Any, form: str, count: int, each: int) -> float:
@@ -218,21 +227,27 @@ def become_producer(barrier: Any) -> None:
 
 
 def produce(form: str, jobs: int) -> tuple[float, float]:
-    """Enqueue jobs, each in a transaction; return when it began and ended, by the clock that processes share."""
+    """Enqueue jobs, each in a transaction; return when it began and ended, by the clock that processes share.
+
+    Without ``atomic()`` in the forms with ``autocommit``: then the wake-up needs no round trip of its own.
+    """
     from django.db import connection, transaction
     from django.test import override_settings
 
     from benchmarks.tasks import noop
 
     connection.ensure_connection()
-    with override_settings(PGQUEUE={"NOTIFY": form == "after_commit"}):
+    is_atomic = not form.endswith("autocommit")
+    with override_settings(PGQUEUE={"NOTIFY": form in {"after_commit", "autocommit"}}):
         ready.wait()
         begun = time.monotonic()
         for number in range(jobs):
-            with transaction.atomic():
+            with transaction.atomic() if is_atomic else contextlib.nullcontext():
                 noop.enqueue(number)
                 if form == "in_transaction":
                     sql("SELECT pg_notify(%s, %s)", CHANNEL, "default")
+            if form == "empty_statement":
+                sql("SELECT")
         return begun, time.monotonic()
 
 

@@ -22,7 +22,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from django_pgqueue.conf import conf
-from django_pgqueue.db.cursors import FollowUp, inserting
+from django_pgqueue.db.cursors import FollowUp, inserting, waking
 from django_pgqueue.db.errors import Silence, is_locked, is_of_another_schema, is_rolled_back, is_transient
 from django_pgqueue.db.pipeline import impatient, one_transaction
 from django_pgqueue.exceptions import ConfigurationError
@@ -81,6 +81,7 @@ class PendingResult(Protocol):
     def fetchall(self) -> list[Row]: ...
 
 
+WAKE_UP = "payload"  # parameter of the statement that wakes the workers of one queue
 ARGUMENTS = "args"  # parameter of statements that insert jobs, or change their arguments
 
 
@@ -148,7 +149,7 @@ class CallerConnection:
     def rows(self, sql: str, parameters: Parameters) -> list[Row]:
         connection = postgresql(self.alias)
         try:
-            with inserting(connection, self.follow_up) if ARGUMENTS in parameters else connection.cursor() as cursor:
+            with self._cursor(connection, parameters) as cursor:
                 cursor.execute(sql, parameters)
                 rows: list[Row] = cursor.fetchall()
                 return rows
@@ -156,6 +157,12 @@ class CallerConnection:
             if is_of_another_schema(error):
                 error.add_note(how_to_migrate(self.alias))
             raise
+
+    def _cursor(self, connection: BaseDatabaseWrapper, parameters: Parameters) -> Any:
+        """Return a cursor for a statement; those that come once a job are prepared where that is safe."""
+        if ARGUMENTS in parameters:
+            return inserting(connection, self.follow_up)
+        return waking(connection) if WAKE_UP in parameters else connection.cursor()
 
     def rows_or_undo(self, sql: str, parameters: Parameters, *, number: int) -> list[Row]:
         """Run it in a transaction, or behind a savepoint: rolling back to that gives row locks back too."""
@@ -227,7 +234,9 @@ class QueueConnection:
         self._knows_transaction_timeout = False
 
     @contextlib.contextmanager
-    def transaction(self, *, commits: bool = False, lock_milliseconds: int | None = None) -> Iterator[None]:
+    def transaction(
+        self, *, commits: bool = False, lock_milliseconds: int | None = None, is_single: bool = False
+    ) -> Iterator[None]:
         """Run a few statements in one short transaction, with time limits and planner settings of its own.
 
         Statements that are only sent make one round trip altogether, commit included. An error in between rolls back.
@@ -235,6 +244,7 @@ class QueueConnection:
         Args:
             commits: say COMMIT, so that what the server answers to it is known, and the connection outlives a refusal.
             lock_milliseconds: maximum wait for each lock, 1 or more. None: as the role has it.
+            is_single: each statement may be a transaction by itself, and is awaited: a single one is quicker so.
 
         Raises:
             django.db.Error: as Django maps it. After trouble with the connection or the server, it is closed; the next
@@ -245,6 +255,10 @@ class QueueConnection:
             with self._wrapper.wrap_database_errors:
                 connection = self._open(self._least_patience)
                 self._inside = True
+                if is_single and self._is_set_up and not self._must_begin:
+                    self.may_be_committed = True
+                    yield
+                    return
                 with one_transaction(connection, begins=self._must_begin or commits):
                     if not self._is_set_up or lock_milliseconds is not None:
                         connection.execute(*self._set_local(lock_milliseconds))

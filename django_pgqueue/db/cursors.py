@@ -71,6 +71,15 @@ def inserting(connection: BaseDatabaseWrapper, follow_up: FollowUp | None = None
     more people than may read the table. All else is as with any cursor: transaction, log of queries, wrappers. A class
     of cursors that other code has chosen, as to trace them, is left, and runs no follow-up.
     """
+    return _prepared(connection, follow_up, inserts=1)
+
+
+def waking(connection: BaseDatabaseWrapper) -> CursorWrapper:
+    """Return such a cursor for a wake-up by itself, which is prepared as soon as INSERTs are."""
+    return _prepared(connection, None, inserts=0)
+
+
+def _prepared(connection: BaseDatabaseWrapper, follow_up: FollowUp | None, *, inserts: int) -> CursorWrapper:
     connection.close_if_health_check_failed()  # as cursor() would, which then opens one that binds by itself
     connection.ensure_connection()
     beneath: Any = connection.connection
@@ -78,7 +87,7 @@ def inserting(connection: BaseDatabaseWrapper, follow_up: FollowUp | None = None
     if factory is not Cursor and factory is not ServerBindingCursor:
         return connection.cursor()
     with connection.wrap_database_errors:
-        session = _session(beneath)
+        session = _session(beneath, inserts)
     beneath.cursor_factory = functools.partial(InsertCursor, session, follow_up)
     try:
         return connection.cursor()
@@ -86,9 +95,9 @@ def inserting(connection: BaseDatabaseWrapper, follow_up: FollowUp | None = None
         beneath.cursor_factory = factory
 
 
-def _session(connection: Any) -> Session:
+def _session(connection: Any, inserts: int) -> Session:
     session = _sessions.setdefault(connection, Session())
-    session.inserts += 1
+    session.inserts += inserts
     if session.may_prepare is None and session.inserts > UNPREPARED and _is_off(connection):
         wanted = conf.prepared_statements
         session.may_prepare = _is_direct(connection) if wanted is None else wanted
@@ -108,7 +117,7 @@ def _is_off(connection: Any) -> bool:
 
 
 class InsertCursor(DjangosCursor):
-    """A cursor for one INSERT of jobs, and what follows it."""
+    """A cursor for one INSERT of jobs and the statement that follows it, or for that one alone."""
 
     def __init__(self, session: Session, follow_up: FollowUp | None, connection: Any, **options: Any) -> None:
         super().__init__(connection, **options)
@@ -151,7 +160,7 @@ class InsertCursor(DjangosCursor):
             self._session.may_prepare = False  # something resets this connection, and may do so again
             if connection.pgconn.transaction_status == TransactionStatus.INERROR:
                 raise
-            return super().execute(query, params, **options)
+            return super().execute(query, params, **{**options, "prepare": False})
         finally:
             connection.prepare_threshold = before
         return self._logged(query)

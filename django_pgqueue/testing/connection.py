@@ -27,6 +27,7 @@ class TestConnection(CallerConnection, QueueConnection):
         *,
         commits: bool = False,  # noqa: ARG002 - a worker's has it
         lock_milliseconds: int | None = None,  # noqa: ARG002 - no other session holds a lock, and it would stay set
+        is_single: bool = False,  # noqa: ARG002 - a worker's has it
     ) -> Iterator[None]:
         with transaction.atomic(using=self.alias):
             yield

@@ -43,6 +43,9 @@ logger = logging.getLogger("django_pgqueue.worker")
 SLEEP_AGAIN_SECONDS = 0.002
 """Pause after a try to sleep, which fails while a caller asks whether a session does; each failure doubles it."""
 
+OFTEN_SECONDS = 0.01
+"""A session that is called less often than this stays asleep: to say so twice a job would cost more than it saves."""
+
 RECEIVERS_SECONDS = 3.0
 """Timeout of the wait, at the end of the process, for receivers of ``job_died``."""
 
@@ -90,6 +93,7 @@ class Consumer:
         self._is_asleep = False  # its session says so: notifications come as soon as there is work
         self._sleep_at = 0.0  # when to say so at the earliest, monotonic
         self._sleep_pause = SLEEP_AGAIN_SECONDS
+        self._called_at = 0.0  # when a notification was last answered by a claim alone, monotonic
         self._is_told_to_stop = False
         self._stopping = False
         self._is_quiet = False  # it claims nothing for now
@@ -143,9 +147,7 @@ class Consumer:
 
     def _due_at(self) -> float:
         """Return when there will be a reason for a round trip other than outcomes, monotonic."""
-        due = min(
-            self._admissions.wait_until(), self._stages.wait_until(), self._limits.due_at(), self._updates.wait_until()
-        )
+        due = self._asks_at()
         if self._demand():
             due = min(due, self._claim_at())
             if self.database.can_listen and not (self._is_asleep and self.database.is_listening):
@@ -155,6 +157,12 @@ class Consumer:
         if self._prefetch.is_waiting():
             due = min(due, self._limits.look_at)
         return due
+
+    def _asks_at(self) -> float:
+        """Return when there will be something to ask other than for jobs, monotonic."""
+        return min(
+            self._admissions.wait_until(), self._stages.wait_until(), self._limits.due_at(), self._updates.wait_until()
+        )
 
     def _collect(self, patience: float) -> None:
         try:
@@ -216,6 +224,10 @@ class Consumer:
             self._shared.accept_lapse()
         if self._backoff.seconds_left():
             return  # nothing is left to hand over after a failure
+        if self._is_called(begun):
+            self._called_at = begun
+            self._claim_apart()
+            return
         self._prefetch.release_stalled()
         self._prefetch.start_suspect()
         batch = self._in_flight.batch(self._backoff.most)
@@ -300,6 +312,16 @@ class Consumer:
         recorded = ack.recorded(self.database, doubtful, worker_id=self.worker_id)
         return replace(receipt, stale=receipt.stale - recorded)
 
+    def _is_called(self, now: float) -> bool:
+        """Whether a notification asks for a claim, and nothing else is due.
+
+        The session stays asleep then, as it may: it has looked for jobs since it said so, and learns of all later ones.
+        """
+        if not (self._is_asleep and self._cursors.is_ready) or now < self._called_at + OFTEN_SECONDS:
+            return False
+        is_other_work = self._in_flight.unwritten or self._backoff.failures or now >= self._asks_at()
+        return not is_other_work and self._limits.is_empty
+
     def _claim_apart(self) -> None:
         begun = time.monotonic()
         if not self._demand() or begun < self._claim_at():
@@ -307,7 +329,7 @@ class Consumer:
         self._prefetch.hand_over()  # a queue that was set back may keep the consumer long
         self._cursors.forget_asked()
         try:
-            with self.database.transaction():
+            with self.database.transaction(is_single=self._limits.is_empty):
                 claim = self._claim(apart=True)
         except Error as error:
             self._backoff.met_by_claim()

@@ -43,6 +43,11 @@ class LimitsCache:
     def tell(self) -> None:
         self._is_told = True
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no queue is paused or limited."""
+        return not self._limits
+
     def due_at(self) -> float:
         """Return when a change, announced or the end of a pause, is a reason to look in itself, monotonic."""
         return 0.0 if self._is_told else self._pause_ends_at

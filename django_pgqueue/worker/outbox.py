@@ -34,13 +34,12 @@ class Outbox(queue.SimpleQueue[Ended | None]):
     def wait(self, socket: int, seconds: float) -> bool:
         """Wait until there is an item, or something to read from the socket; return False when the time is over."""
         self._is_watched = True  # before the look: an item that comes after it is announced
+        poll = select.poll()
+        poll.register(socket, select.POLLIN)
+        poll.register(self._read, select.POLLIN)
         has_come = not self.empty()
-        if not has_come:
-            poll = select.poll()
-            poll.register(socket, select.POLLIN)
-            poll.register(self._read, select.POLLIN)
-            has_come = bool(poll.poll(seconds * MILLISECONDS))
+        ready = poll.poll(0 if has_come else seconds * MILLISECONDS)
         self._is_watched = False
-        with contextlib.suppress(BlockingIOError):
+        if any(file == self._read for file, _ in ready):
             os.read(self._read, 4096)
-        return has_come
+        return has_come or bool(ready)

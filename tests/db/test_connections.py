@@ -4,8 +4,9 @@ import contextlib
 import threading
 
 import pytest
-from django.db import Error, OperationalError, connection, connections, transaction
+from django.db import Error, OperationalError, ProgrammingError, connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
+from psycopg.pq import PipelineStatus
 
 import tests.app.tasks as app
 from django_pgqueue.db.connections import QueueConnection
@@ -86,6 +87,30 @@ def test_no_statement_of_a_worker_is_compiled(queue):
     """Plans by index only look dear to the planner; a second would go by before each of them began."""
     with queue.transaction():
         assert queue.rows("SELECT current_setting('jit')", {}) == [("off",)]
+
+
+@pytest.mark.parametrize("is_single", [False, True], ids=["several", "single"])
+def test_single_statement_of_a_session_of_its_own_is_sent_without_a_pipeline(queue, is_single):
+    queue.listen("somewhere", lambda _: None)
+    with queue.transaction(is_single=is_single):
+        status = queue._wrapper.connection.pgconn.pipeline_status
+        answer = queue.send("INSERT INTO pgqueue_queues (name) VALUES ('mail') RETURNING name", {})
+    assert (status == PipelineStatus.OFF, answer.fetchall()) == (is_single, [("mail",)])
+    assert queue.rows("SELECT name FROM pgqueue_queues", {}) == [("mail",)]
+    assert not queue.in_transaction
+
+
+def test_single_statement_has_its_settings_where_the_session_has_none(queue):
+    with queue.transaction(is_single=True):
+        assert queue.rows("SHOW plan_cache_mode", {}) == [("force_generic_plan",)]
+    assert queue.autocommit().execute("SHOW plan_cache_mode").fetchall() == [("auto",)]
+
+
+def test_error_of_a_single_statement_is_djangos_and_leaves_nothing(queue):
+    queue.listen("somewhere", lambda _: None)
+    with pytest.raises(ProgrammingError), queue.transaction(is_single=True):
+        queue.send("SELECT 1 FROM nothing", {})
+    assert queue.rows("SELECT 1", {}) == [(1,)]
 
 
 def test_own_connection_that_only_reads_is_given_up_though_all_it_does_is_read(queue: QueueConnection):

@@ -138,6 +138,27 @@ def test_insert_is_prepared_once_a_connection_is_used_for_several(transactional_
             assert cursor.fetchall() == [(int(number >= cursors.UNPREPARED),)]
 
 
+@pytest.mark.parametrize("command", [None, "DEALLOCATE ALL"], ids=["kept", "dropped"])
+def test_wake_up_after_a_commit_is_prepared_with_the_inserts_and_comes_without_it_too(caller, announced, command):
+    for _ in range(cursors.UNPREPARED + 1):
+        with transaction.atomic():
+            app.noop.enqueue()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT FROM pg_prepared_statements WHERE statement LIKE '%%pg_notify%%'", [])
+        assert cursor.fetchall()
+    before = len(announced())
+    with transaction.atomic():
+        if command:
+            transaction.on_commit(lambda: run(command))  # before the wake-up
+        app.noop.enqueue()
+    assert announced()[before:] == ["default"]
+
+
+def run(command):
+    with connection.cursor() as cursor:
+        cursor.execute(command)
+
+
 def test_values_of_an_enum_are_stored_as_in_a_transaction(caller, announced):
     """Python writes such a value as its name: the job was on a queue that no worker serves."""
 

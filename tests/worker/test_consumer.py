@@ -12,7 +12,7 @@ from django_pgqueue.jobs import leases
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.leases import release
 from django_pgqueue.models import DeadJob, Job, SucceededJob
-from django_pgqueue.records import Fate
+from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.signals import job_died
 from django_pgqueue.states import DeathReason
 from django_pgqueue.worker import consumer as consumer_module
@@ -466,12 +466,55 @@ def test_idle_sessions_of_the_queue_are_not_ended(queue, monkeypatch):
 def test_consumer_looks_everywhere_after_it_has_said_that_it_sleeps(listening, sql):
     """Callers that have committed and asked before that did not notify it."""
     assert listening._is_asleep
+    listening._called_at = now()
     handle = app.noop.enqueue()
     assert wait_and_claim(listening) == [handle.id]
     assert not listening._is_asleep
     sql("INSERT INTO pgqueue_jobs (task, queue) VALUES ('tests.app.tasks.noop', 'mail')")
     turn(listening)
     assert (len(listening.slots.accepted), listening._is_asleep) == (2, True)
+
+
+def test_consumer_that_is_called_now_and_then_stays_asleep_and_is_called_again(listening):
+    ids = []
+    for _ in range(3):
+        listening._called_at = 0.0
+        ids.append(app.noop.enqueue().id)
+        assert wait_and_claim(listening) == ids
+        assert listening._is_asleep
+
+
+def test_consumer_that_is_called_often_is_awake_and_spares_callers_the_notification(listening):
+    listening._called_at = 0.0
+    first, second = app.noop.enqueue().id, app.noop.enqueue().id
+    wait_and_claim(listening)
+    third = app.noop.enqueue().id
+    assert wait_and_claim(listening) == [first, second, third]
+    assert not listening._is_asleep
+
+
+def test_consumer_that_is_called_first_does_what_is_to_be_done_along_with_the_claim(listening):
+    """A change of limits is read with the claim, an outcome is written with it."""
+    listening._limits.tell()
+    app.noop.enqueue()
+    wait_and_claim(listening)
+    assert not listening._limits._is_told
+    cell, job = listening.slots.accepted.pop()
+    listening._called_at = 0.0
+    listening.outbox.put((cell, Outcome(job, Fate.SUCCEEDED)))
+    later = app.noop.enqueue().id
+    assert wait_and_claim(listening) == [later]
+    assert [job.id for job in Job.objects.all()] == [later]
+
+
+def test_claim_that_fails_when_the_consumer_is_called_is_made_again(listening, monkeypatch):
+    handle = app.noop.enqueue()
+    listening._collect(PATIENCE_SECONDS)
+    with monkeypatch.context() as patch:
+        patch.setattr(listening, "_claim", lambda **_: listening.database.rows("SELECT 1 FROM nothing", {}))
+        listening._cycle()
+    assert not listening.slots.accepted
+    eventually(lambda: turn(listening) or [job.id for _, job in listening.slots.accepted] == [handle.id])
 
 
 def test_consumer_whose_slots_are_busy_does_not_sleep_and_is_not_notified(listening, queue):
