@@ -13,16 +13,22 @@ from psycopg.pq import TransactionStatus
 from tests.support.facts import Facts
 
 ALIASES = ("default", "other")
-FINGERPRINT, CATALOG, SERVER, SESSION, TABLES = (
+FINGERPRINT, CATALOG, CLUSTER, SERVER, SESSION, TABLES = (
     Path(__file__).with_name(f"{name}.sql").read_text()
-    for name in ("fingerprint", "catalog", "server", "session", "tables")
+    for name in ("fingerprint", "catalog", "cluster", "server", "session", "tables")
 )
+WRITTEN = "SELECT pg_current_snapshot()::text"  # another one as soon as any transaction that has written has ended
 
 
 class Databases:
-    """The test databases. A schema is read again only once it has changed."""
+    """The test databases.
+
+    What transactions write is read again only once one has ended, and a schema only once it has changed.
+    """
 
     def __init__(self) -> None:
+        self._snapshots: dict[str, str] = {}
+        self._written: dict[str, Facts] = {}
         self._schemas: dict[str, tuple[str, Facts]] = {}
         self._last: dict[str, Facts] = {}
 
@@ -41,17 +47,27 @@ class Databases:
         if session.info.transaction_status == TransactionStatus.INERROR:
             return facts | self._last.get(alias, {})
         was_idle = session.info.transaction_status == TransactionStatus.IDLE
-        self._last[alias] = self._asked(alias, session)
+        self._last[alias] = self._asked(alias, session, was_idle=was_idle)
         if was_idle and not session.autocommit:
             session.rollback()
         return facts | self._last[alias]
 
-    def _asked(self, alias: str, session: psycopg.Connection) -> Facts:
-        facts = self._schema(alias, session) | rows(alias, session) | told(session, SESSION, alias)
+    def _asked(self, alias: str, session: psycopg.Connection, *, was_idle: bool) -> Facts:
+        facts = self._ended(alias, session, was_idle=was_idle) | told(session, SESSION, alias)
         if alias == ALIASES[0]:
             session.execute("SELECT pg_stat_clear_snapshot()")
             facts |= told(session, SERVER, "", {"own": pids()})
         return facts
+
+    def _ended(self, alias: str, session: psycopg.Connection, *, was_idle: bool) -> Facts:
+        """Return what transactions have written; a session sees that of its own open one before that has ended."""
+        [(snapshot,)] = session.execute(WRITTEN).fetchall()
+        if not was_idle or self._snapshots.get(alias) != snapshot:
+            self._written[alias] = self._schema(alias, session) | rows(alias, session)
+            if alias == ALIASES[0]:
+                self._written[alias] |= told(session, CLUSTER, "")
+            self._snapshots[alias] = snapshot if was_idle else ""
+        return self._written[alias]
 
     def _schema(self, alias: str, session: psycopg.Connection) -> Facts:
         [(fingerprint,)] = session.execute(FINGERPRINT).fetchall()

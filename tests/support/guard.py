@@ -96,6 +96,8 @@ def shown(*values: str | None) -> list[str]:
 
 def differences(before: Facts, now: Facts) -> Changes:
     """Return what has changed."""
+    if before == now:  # much sooner known than how they differ
+        return {}
     changed = dict(now.items() - before.items())
     new = {key: (before.get(key), value) for key, value in changed.items()}
     gone = {key: (before[key], None) for key in before.keys() - now.keys() if key[0] not in PASSING}
