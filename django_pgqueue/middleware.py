@@ -1,7 +1,8 @@
 """Middleware: code around the insert of jobs and around each run; that of the project, and that of integrations.
 
 ``PGQUEUE["MIDDLEWARE"]`` lists the project's. Its errors are those of the enqueuer, and of the attempt. Integrations
-register here when apps are loaded, so that the floors below need not know of them; they are outermost and harm nothing.
+register here when apps are loaded, so that the floors below need not know of them, and harm nothing. Around a run they
+are outermost; around an insert innermost, so that they see no jobs that a middleware refuses.
 Without any, this costs a look at two empty lists. Unlike receivers of signals all act in the context of the insert or
 run that they surround.
 """
@@ -57,6 +58,14 @@ class NewJobs:
 class Unseen:
     """What surrounds an insert where there is no middleware: nothing."""
 
+    def middleware(self) -> Sequence[Manager]:
+        """Return the context managers of the project's middleware, which may refuse the jobs."""
+        return ()
+
+    def watchers(self) -> Sequence[Manager]:
+        """Return the context managers of integrations, once no middleware has refused the jobs."""
+        return ()
+
     @property
     def metadata(self) -> Mapping[str, Any] | None:
         """What the jobs get in place of the caller's metadata; None: that."""
@@ -73,12 +82,24 @@ class Unseen:
 
 
 class Surrounded(Unseen):
-    """Context managers around one insert, the first outermost. None of them can swallow an error of the insert."""
+    """Context managers around one insert.
 
-    def __init__(self, jobs: NewJobs, managers: Sequence[Manager]) -> None:
+    Args:
+        own: those of the project's middleware.
+        watchers: those of integrations; None: to be made once the middleware has been entered.
+    """
+
+    def __init__(self, jobs: NewJobs, own: Sequence[Manager], watchers: Sequence[Manager] | None) -> None:
         self._jobs = jobs
-        self._managers = managers
+        self._own = own
+        self._watchers = watchers
         self._entered = contextlib.ExitStack()
+
+    def middleware(self) -> Sequence[Manager]:
+        return self._own
+
+    def watchers(self) -> Sequence[Manager]:
+        return _watchers_of(self._jobs) if self._watchers is None else self._watchers
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -88,17 +109,31 @@ class Surrounded(Unseen):
         self._jobs.ids.extend(ids)
 
     def __enter__(self) -> Self:
-        with contextlib.ExitStack() as entered:
-            for manager in self._managers:
-                manager.__enter__()
-                entered.push(_never_swallowing(manager))
-            self._entered = entered.pop_all()
+        self._entered.enter_context(surrounding([self]))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._entered.__exit__(kind, error, trace)
+
+
+@contextlib.contextmanager
+def surrounding(inserts: Collection[Unseen]) -> Iterator[None]:
+    """Surround one statement that inserts jobs of one task or more; nothing can swallow an error of it.
+
+    All middleware is entered before any integration, so that none of those sees a statement that is refused.
+    """
+    with contextlib.ExitStack() as entered:
+        for insert in inserts:
+            for manager in insert.middleware():
+                manager.__enter__()
+                entered.push(_never_swallowing(manager))
+        watchers = [watcher for insert in inserts for watcher in insert.watchers()]
+        for watcher in watchers:  # all made by now, so that the span of none is the parent of the next
+            watcher.__enter__()
+            entered.push(_never_swallowing(watcher))
+        yield
 
 
 def _never_swallowing(manager: Manager) -> Callable[..., None]:
@@ -114,21 +149,29 @@ UNSEEN = Unseen()
 
 
 def around_insert(task: Any, calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> Unseen:
-    """Return what surrounds the insert of jobs of a task; one of an integration that fails does not prevent it."""
+    """Return what surrounds the insert of jobs of a task, to be entered, alone or by ``surrounding``."""
     own = conf.middleware.enqueue
     if not (own or around_inserts):
         return UNSEEN
-    jobs, managers = NewJobs(task.name, task.options, calls), []
+    jobs = NewJobs(task.name, task.options, calls)
+    if own:
+        return Surrounded(jobs, [_InsertManager(one, jobs) for one in own], None)
+    watchers = _watchers_of(jobs)
+    return Surrounded(jobs, (), watchers) if watchers else UNSEEN
+
+
+def _watchers_of(jobs: NewJobs) -> list[Manager]:
+    """Return the context managers of integrations; one that fails does not prevent the insert."""
+    watchers = []
     for hook in around_inserts:
         try:
-            manager = hook(jobs)
+            watcher = hook(jobs)
         except Exception:
-            logger.exception("The enqueueing of %s cannot be watched, and goes on", task.name)
+            logger.exception("The enqueueing of %s cannot be watched, and goes on", jobs.task)
         else:
-            if manager is not None:
-                managers.append(manager)
-    managers += [_InsertManager(one, jobs) for one in own]
-    return Surrounded(jobs, managers) if managers else UNSEEN
+            if watcher is not None:
+                watchers.append(watcher)
+    return watchers
 
 
 class _InsertManager:

@@ -59,14 +59,14 @@ def test_hook_is_added_once(hooks):
 
 def test_all_surround_the_insert_in_order_and_change_the_metadata(db, hooks):
     told = []
-    hooks.append(Noting("integration", told, key="first").enqueue)
+    hooks.append(Noting("integration", told, key="last").enqueue)
     with override_pgqueue(MIDDLEWARE=[Noting("outer", told), Noting("inner", told)]):
         ids = enqueued_ids(app.noop.using(metadata={"mine": 1}), [()] * 3)
     assert told == [
-        *("integration begins", "outer begins", "inner begins"),
-        *("inner ends", ids, "outer ends", ids, "integration ends", ids),
+        *("outer begins", "inner begins", "integration begins"),
+        *("integration ends", ids, "inner ends", ids, "outer ends", ids),
     ]
-    metadata = {"mine": 1, "seen": "inner", "first": "integration"}
+    metadata = {"mine": 1, "seen": "inner", "last": "integration"}
     assert list(Job.objects.values_list("metadata", flat=True)) == [metadata] * 3
 
 

@@ -25,7 +25,7 @@ from django_pgqueue.jobs.redaction import in_errors
 from django_pgqueue.jobs.routing import route
 from django_pgqueue.jobs.serialization import Arguments, check_signature, encode, encode_many, numbered
 from django_pgqueue.jobs.unique import InsertResult
-from django_pgqueue.middleware import UNSEEN, Unseen, around_insert
+from django_pgqueue.middleware import UNSEEN, Unseen, around_insert, surrounding
 from django_pgqueue.outbox.writing import outbox_for, put
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.signals import announce, job_enqueued
@@ -144,10 +144,8 @@ def insert_calls(calls: Sequence[BoundCall]) -> InsertResult:
     caller = _caller(*tasks)
     if any(max_backlog(task.options.queue) for task in tasks):
         check_backlog(caller, Counter(call.task.options.queue for call in calls))
-    with in_errors((call.task, call.args, call.kwargs) for call in calls), contextlib.ExitStack() as around:
-        seen = {task: around_insert(task, of_task) for task, of_task in tasks.items()}  # all before one is entered,
-        for hook in seen.values():  # so that the span of none is the parent of the next
-            around.enter_context(hook)
+    seen = {task: around_insert(task, of_task) for task, of_task in tasks.items()}
+    with in_errors((call.task, call.args, call.kwargs) for call in calls), surrounding(seen.values()):
         insert = _insert_keyed_calls if any(task.needs_control for task in tasks) else _insert_calls
         inserted = insert(caller, calls, seen)
         is_told = job_enqueued.receivers or any(hook is not UNSEEN for hook in seen.values())
@@ -183,10 +181,8 @@ def insert_members(members: Sequence[Member]) -> InsertResult:
     caller = _caller(*tasks)
     if any(max_backlog(task.options.queue) for task in tasks):
         check_backlog(caller, Counter(one.call.task.options.queue for one in members if not one.is_blocked))
-    with in_errors((call.task, call.args, call.kwargs) for call in calls), contextlib.ExitStack() as around:
-        seen = {task: around_insert(task, of_task) for task, of_task in tasks.items()}
-        for hook in seen.values():
-            around.enter_context(hook)
+    seen = {task: around_insert(task, of_task) for task, of_task in tasks.items()}
+    with in_errors((call.task, call.args, call.kwargs) for call in calls), surrounding(seen.values()):
         inserted = _insert_members(caller, members, seen)
         of_each = _of_each_task(calls, inserted)
         for task, result in of_each.items():
@@ -293,10 +289,8 @@ def arguments_of(calls: Iterable[Any]) -> list[Arguments]:
 
 def _put(outbox: str, calls: Sequence[BoundCall], schedule_id: int | None = None) -> InsertResult:
     """Put calls into the outbox on the database with this alias, in the transaction that is open there."""
-    with in_errors((call.task, call.args, call.kwargs) for call in calls), contextlib.ExitStack() as around:
-        seen = {task: around_insert(task, of_task) for task, of_task in _by_task(calls).items()}
-        for hook in seen.values():
-            around.enter_context(hook)
+    seen = {task: around_insert(task, of_task) for task, of_task in _by_task(calls).items()}
+    with in_errors((call.task, call.args, call.kwargs) for call in calls), surrounding(seen.values()):
         options = {
             task: json.dumps(_parameters(task, hook, schedule_id) | _parameters_of_keys(task), default=str)
             for task, hook in seen.items()

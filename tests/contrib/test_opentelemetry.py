@@ -1,10 +1,12 @@
 """Spans of jobs, by OpenTelemetry's own SDK, exported in memory."""
 
+import contextlib
 import contextvars
 import datetime as dt
 import json
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.db import ProgrammingError, transaction
 from django.test import Client
 from django.utils import timezone
@@ -17,12 +19,14 @@ from opentelemetry.trace import SpanKind, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 import tests.app.tasks as app
-from django_pgqueue import current_job, enqueue_many, tasks
+from django_pgqueue import chain, current_job, enqueue_many, group, tasks
 from django_pgqueue.jobs import retry
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.middleware import around_runs
 from django_pgqueue.models import DeadJob, Job, Schedule
+from django_pgqueue.outbox.models import OutboxCall
 from django_pgqueue.schedules.enqueuer import fire_due
+from django_pgqueue.testing import override_pgqueue
 from tests.app import contract
 from tests.support.running import run_claimed
 
@@ -226,6 +230,131 @@ def test_insert_that_fails_is_an_error_without_its_text(queue, spans, sql):
     [failed] = spans("enqueue")
     assert (failed.status.status_code, failed.status.description) == (StatusCode.ERROR, "ProgrammingError")
     assert trace.get_current_span() is trace.INVALID_SPAN
+
+
+class Refusing:
+    """Refuses the jobs of one task, before the insert or after it."""
+
+    def __init__(self, task, *, after=False):
+        self.task, self.after = task, after
+
+    @contextlib.contextmanager
+    def enqueue(self, jobs):
+        if self.after:
+            yield
+        if jobs.task == self.task.name:
+            raise PermissionError("not for you")
+        if not self.after:
+            yield
+
+
+@pytest.fixture
+def begun(provide):
+    """Names of all spans, also of those that do not end."""
+
+    class Noting(SpanProcessor):
+        def on_start(self, span, parent_context=None):
+            names.append(span.name)
+
+    names: list[str] = []
+    provide()
+    trace.get_tracer_provider().add_span_processor(Noting())
+    return names
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(
+    "enqueue",
+    [
+        lambda call, _: call.enqueue(),
+        lambda call, _: async_to_sync(call.aenqueue)(),
+        lambda call, _: call.task.enqueue_many([call.args] * 2),
+        lambda call, _: call.task.using(unique_key="k").enqueue(*call.args),
+        lambda _, calls: enqueue_many(calls),
+        lambda _, calls: group(calls).enqueue(),
+        lambda _, calls: chain(*calls).enqueue(),
+    ],
+    ids=["one", "async", "many", "keyed", "calls", "group", "chain"],
+)
+def test_calls_that_a_middleware_refuses_have_no_span(transactional_db, begun, enqueue, place):
+    calls = [app.record.bind("a"), contract.add.bind(1), app.noop.bind()]
+    with override_pgqueue(MIDDLEWARE=[Refusing(calls[place].task)]), pytest.raises(PermissionError):
+        enqueue(calls[place], calls)
+    assert begun == []
+    assert trace.get_current_span() is trace.INVALID_SPAN
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+@pytest.mark.parametrize("place", [0, 1])
+def test_calls_that_a_middleware_keeps_out_of_an_outbox_have_no_span(outbox, begun, place):
+    calls = [app.record.bind("a"), app.noop.bind()]
+    with override_pgqueue(MIDDLEWARE=[Refusing(calls[place].task)]), transaction.atomic(using=outbox):
+        for enqueue in (calls[place].enqueue, lambda: enqueue_many(calls)):
+            with pytest.raises(PermissionError):
+                enqueue()
+        assert begun == []
+        assert not OutboxCall.objects.using(outbox).exists()
+        calls[1 - place].enqueue()
+        assert begun == [f"enqueue {calls[1 - place].task.name}"]
+        assert "traceparent" in OutboxCall.objects.using(outbox).get().call["options"]["metadata"]
+
+
+@pytest.mark.django_db
+def test_span_of_jobs_that_are_in_is_no_error_where_a_middleware_fails_afterwards(spans):
+    with override_pgqueue(MIDDLEWARE=[Refusing(app.noop, after=True)]), pytest.raises(PermissionError):
+        enqueue_many([app.record.bind("a"), app.noop.bind()])
+    assert [span.status.status_code for span in spans("enqueue")] == [StatusCode.UNSET] * 2
+    assert trace.get_current_span() is trace.INVALID_SPAN
+    carried = [metadata["traceparent"].split("-")[2] for metadata in Job.objects.values_list("metadata", flat=True)]
+    assert sorted(carried) == sorted(f"{span.context.span_id:016x}" for span in spans("enqueue"))
+
+
+@pytest.mark.django_db
+def test_spans_within_a_middleware_are_beside_each_other_too(spans):
+    with (
+        override_pgqueue(MIDDLEWARE=[Refusing(app.fail_until)]),
+        trace.get_tracer("tests").start_as_current_span("request") as request,
+    ):
+        enqueue_many([app.record.bind("a"), contract.add.bind(1), app.noop.bind()])
+    assert [span.parent.span_id for span in spans("enqueue")] == [request.context.span_id] * 3
+
+
+@pytest.mark.django_db
+def test_middleware_sees_the_span_of_the_caller_before_the_insert_and_the_traceparent_after_it(spans):
+    seen = []
+
+    class Seeing:
+        @contextlib.contextmanager
+        def enqueue(self, jobs):
+            seen.append(trace.get_current_span())
+            jobs.metadata = {"tenant": 7}  # another object: the job is traced all the same
+            yield
+            seen.append(jobs.metadata["traceparent"])
+
+    with (
+        override_pgqueue(MIDDLEWARE=[Seeing()]),
+        trace.get_tracer("tests").start_as_current_span("request") as request,
+    ):
+        app.noop.enqueue()
+    carried = Job.objects.get().metadata["traceparent"]
+    assert seen == [request, carried]
+    assert carried.split("-")[2] == f"{spans('enqueue')[0].context.span_id:016x}"
+
+
+@pytest.mark.django_db
+def test_context_that_a_middleware_gives_is_not_replaced(spans):
+    class Giving:
+        @contextlib.contextmanager
+        def enqueue(self, jobs):
+            jobs.metadata["traceparent"] = PARENT
+            yield
+
+    with override_pgqueue(MIDDLEWARE=[Giving()]):
+        app.noop.enqueue()
+    assert Job.objects.get().metadata["traceparent"] == PARENT
+    [link] = spans("enqueue")[0].links
+    assert f"{link.context.span_id:016x}" == PARENT.split("-")[2]
 
 
 def test_sensitive_arguments_are_in_no_span(queue, spans):
