@@ -22,6 +22,7 @@ from django_pgqueue.cli.actions import for_succeeded
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import how_to_migrate, own_wrapper, postgresql
 from django_pgqueue.db.errors import one_line
+from django_pgqueue.db.queries import TookTooLong
 from django_pgqueue.doctor.catalogue import is_recorded
 from django_pgqueue.doctor.finding import View
 from django_pgqueue.doctor.schema import numbers
@@ -458,3 +459,36 @@ def check_database(alias: str | None = None) -> None:
         name = connection.settings_dict["NAME"]
         advice = how_to_migrate(alias, is_recorded=is_recorded(alias))
         raise CommandError(f"There is no table pgqueue_jobs in {name!r} (alias {alias!r}). {advice}")
+
+
+def on_each(chosen: str | None, act: Callable[[str], T]) -> tuple[dict[str, T], dict[str, str]]:
+    """Act on the chosen database, or on all that hold a queue; return the results, and why the others have none.
+
+    Raises:
+        CommandError, django.db.Error: it is the only one, and cannot be used.
+    """
+    aliases = [chosen] if chosen else conf.databases
+    results: dict[str, T] = {}
+    failures: dict[str, str] = {}
+    for alias in aliases:
+        try:
+            check_database(alias)
+            results[alias] = act(alias)
+        except (CommandError, Error, TookTooLong) as error:
+            if len(aliases) == 1:
+                raise
+            failures[alias] = str(error).strip()
+    return results, failures
+
+
+def sections(texts: Mapping[str, str]) -> str:
+    """Return the texts of several databases, each below a heading; of one, the text alone."""
+    if len(texts) == 1:
+        return "".join(texts.values())
+    return "\n\n".join(f"On {plain(alias)}:\n\n{text}" for alias, text in texts.items())
+
+
+def check_failures(failures: Mapping[str, str]) -> None:
+    """Raise CommandError where ``on_each`` has left out a database."""
+    if failures:
+        raise CommandError(f"Not on all databases of the queue: {'; '.join(failures.values())}")

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error
 from django.utils.translation import override
 
-from django_pgqueue.cli.arguments import add_database, add_json, check_database
+from django_pgqueue.cli.arguments import add_database, add_json, check_database, sections
 from django_pgqueue.conf import conf
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.doctor import ALL_LOOKS, DEPLOY_LOOKS, NOT_LOOKED_AT, Finding, Level, findings
@@ -108,9 +108,7 @@ def _judge(found: Sequence[Finding], fail_level: Level) -> None:
 
 
 def _text(reports: Sequence[Report]) -> str:
-    if len(reports) == 1:
-        return _told(reports[0])
-    return "\n\n".join(f"On {plain(report.database)}:\n\n{_told(report)}" for report in reports)
+    return sections({report.database: _told(report) for report in reports})
 
 
 def _told(report: Report) -> str:

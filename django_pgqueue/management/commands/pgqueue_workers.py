@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -6,7 +6,16 @@ from django.db import Error, transaction
 from django.utils.translation import override
 
 from django_pgqueue import workers
-from django_pgqueue.cli.arguments import add_by, add_database, add_json, add_queue, check_database, job_id
+from django_pgqueue.cli.arguments import (
+    add_by,
+    add_database,
+    add_json,
+    add_queue,
+    check_failures,
+    job_id,
+    on_each,
+    sections,
+)
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.formatting import json_text, user
 from django_pgqueue.insights.worker_info import WorkerState, as_json, states_of, table, with_clock
@@ -42,7 +51,7 @@ class Command(BaseCommand):
         add_queue(listing, "those that serve one of these queues")
         add_json(listing)
         listing.set_defaults(call=self._list)
-        add_database(listing)
+        add_database(listing, default="all that hold a queue")
         for name, request in REQUESTS.items():
             asking = actions.add_parser(name, help=request.help)
             asking.add_argument(
@@ -53,23 +62,23 @@ class Command(BaseCommand):
             asking.add_argument("--all", action="store_true", help="of all that are alive")
             add_by(asking)
             asking.set_defaults(call=self._ask, request=request)
-            add_database(asking)
+            add_database(asking, default="all that hold a queue")
 
     @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
-        options["database"] = options["database"] or conf.database
         try:
-            check_database(options["database"])
             options["call"](options)
         except Error as error:
             raise CommandError(str(error).strip()) from error
 
     def _list(self, options: dict[str, Any]) -> None:
-        found = serving(options)
+        found, failures = on_each(options["database"], lambda alias: _serving(alias, options["queue"]))
         if options["json"]:
-            self.stdout.write(json_text([as_json(state) for state in found]))
+            self._write_json(found)
         else:
-            self.stdout.write(table(found) if found else "There is no worker.")
+            texts = {alias: table(states) if states else "There is no worker." for alias, states in found.items()}
+            self.stdout.write(sections(texts))
+        check_failures(failures)
 
     def _ask(self, options: dict[str, Any]) -> None:
         request: Request = options["request"]
@@ -78,33 +87,53 @@ class Command(BaseCommand):
             raise CommandError(
                 "Say which workers, in one way: give ids, as pgqueue_workers list has them, --queue or --all."
             )
-        ids = options["ids"] or [state.row.pk for state in serving(options) if state.word in request.of]
-        with transaction.atomic(using=options["database"]):
-            asked = request.perform(ids, by=options["by"] or user(), database=options["database"])
+        if options["ids"] and not options["database"] and len(conf.databases) > 1:
+            raise CommandError(
+                f"Say --database with ids of workers: each of {_listed(conf.databases)} numbers its own from 1."
+            )
+        found, failures = on_each(options["database"], lambda alias: _asked(request, alias, options))
         if options["json"]:
-            rows = with_clock(Worker.objects.using(options["database"]).filter(pk__in=asked).order_by("pk"))
-            self.stdout.write(json_text([as_json(state) for state in states_of(rows, options["database"])]))
+            self._write_json({alias: _states(alias, asked) for alias, (_, asked) in found.items()})
         else:
-            none = f"No worker was asked to {request.to}."
-            self.stdout.write(f"Asked to {request.to}: {_listed(asked)}." if asked else none)
-        if skipped := sorted(set(ids) - set(asked)):
-            self._name_others(skipped, options["database"])
+            self.stdout.write(sections({alias: _told(request, asked) for alias, (_, asked) in found.items()}))
+        check_failures(failures)
+        for alias, (ids, asked) in found.items():
+            if skipped := sorted(set(ids) - set(asked)):
+                _name_others(skipped, alias)
 
-    def _name_others(self, ids: list[int], alias: str) -> None:
-        there = set(Worker.objects.using(alias).filter(pk__in=ids).values_list("pk", flat=True))
-        if unknown := [one for one in ids if one not in there]:
-            raise CommandError(f"There is no worker {_listed(unknown)}. See: manage.py pgqueue_workers list")
-        raise CommandError(
-            f"Left alone: {_listed(ids)}. They were asked before, or another session is just changing them."
-        )
+    def _write_json(self, found: Mapping[str, Sequence[WorkerState]]) -> None:
+        rows = [{"database": alias, **as_json(state)} for alias, states in found.items() for state in states]
+        self.stdout.write(json_text(rows))
 
 
-def serving(options: dict[str, Any]) -> list[WorkerState]:
-    """Return the states of the processes, only those of the chosen queues, if any."""
-    rows = with_clock(Worker.objects.using(options["database"]).order_by("host", "pid", "id"))
-    chosen = [row for row in rows if not options["queue"] or QueueSelector.of(row.queues).among(options["queue"])]
-    return states_of(chosen, options["database"])
+def _serving(alias: str, queues: Sequence[str]) -> list[WorkerState]:
+    """Return the states of the processes on a database, only those of the chosen queues, if any."""
+    rows = with_clock(Worker.objects.using(alias).order_by("host", "pid", "id"))
+    chosen = [row for row in rows if not queues or QueueSelector.of(row.queues).among(queues)]
+    return states_of(chosen, alias)
 
 
-def _listed(ids: Iterable[int]) -> str:
-    return ", ".join(map(str, ids))
+def _asked(request: Request, alias: str, options: dict[str, Any]) -> tuple[list[int], list[int]]:
+    """Ask the chosen processes on a database; return the ids of the chosen ones, and of those that were asked."""
+    ids = options["ids"] or [state.row.pk for state in _serving(alias, options["queue"]) if state.word in request.of]
+    with transaction.atomic(using=alias):
+        return ids, request.perform(ids, by=options["by"] or user(), database=alias)
+
+
+def _told(request: Request, asked: Sequence[int]) -> str:
+    return f"Asked to {request.to}: {_listed(asked)}." if asked else f"No worker was asked to {request.to}."
+
+
+def _states(alias: str, ids: Sequence[int]) -> list[WorkerState]:
+    return states_of(with_clock(Worker.objects.using(alias).filter(pk__in=ids).order_by("pk")), alias)
+
+
+def _name_others(ids: list[int], alias: str) -> None:
+    there = set(Worker.objects.using(alias).filter(pk__in=ids).values_list("pk", flat=True))
+    if unknown := [one for one in ids if one not in there]:
+        raise CommandError(f"There is no worker {_listed(unknown)}. See: manage.py pgqueue_workers list")
+    raise CommandError(f"Left alone: {_listed(ids)}. They were asked before, or another session is just changing them.")
+
+
+def _listed(names: Iterable[object]) -> str:
+    return ", ".join(map(str, names))

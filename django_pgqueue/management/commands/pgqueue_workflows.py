@@ -37,7 +37,7 @@ class Command(BaseCommand):
             sub = actions.add_parser(name, help=words, description=words)
             sub.set_defaults(call=call)
             add_json(sub)
-            add_database(sub)
+            add_database(sub, default="PGQUEUE['DATABASE']" if name == "list" else "that of the ids")
             if name == "list":
                 add_list(sub)
             elif name in ("kill", "retry"):
@@ -55,8 +55,8 @@ class Command(BaseCommand):
 
     @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
-        options["database"] = options["database"] or conf.database
         try:
+            options["database"] = options["database"] or database_of(options)
             check_database(options["database"])
             options["call"](options)
         except (InvalidWorkflow, WorkflowDoesNotExist) as error:
@@ -151,6 +151,15 @@ class Command(BaseCommand):
                 self.stdout.write(plain(f"{one}: {number}{done}." if result else f"{one}: {not_done}."))
         if not all(results.values()):
             raise CommandError(f"No effect on {', '.join(str(one) for one, result in results.items() if not result)}.")
+
+
+def database_of(options: dict[str, Any]) -> str:
+    """Return the alias of the database of the workflows that are named by their ids, else that of ``DATABASE``."""
+    ids = options.get("ids") or [one for one in [options.get("id")] if one is not None]
+    found = list(dict.fromkeys(get(one).database for one in ids))
+    if len(found) > 1:
+        raise CommandError(f"The workflows are on {' and '.join(map(repr, found))}: name those of each by themselves.")
+    return found[0] if found else conf.database
 
 
 def add_list(parser: CommandParser) -> None:

@@ -5,6 +5,7 @@ from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connections
 from django.utils import timezone
 
 import tests.app.tasks as app
@@ -122,3 +123,36 @@ def test_workers_to_stop_are_chosen_in_one_way(words):
     worker()
     assert "Say which workers, in one way" in refused("stop", *words)
     assert not asked()
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_workers_of_all_databases_are_listed_and_asked_each_under_its_own(shard):
+    here = worker(host="a")
+    there = Worker.objects.using(shard).create(**{name: value for name, value in values(here).items() if name != "id"})
+    assert [line for line in run("list").splitlines() if line.startswith("On ")] == ["On default:", "On other:"]
+    assert run("list", "--database", shard).splitlines()[1].split()[0] == str(there.pk)
+    told = json.loads(run("list", "--json"))
+    assert [(one["database"], one["id"]) for one in told] == [("default", here.pk), (shard, there.pk)]
+    assert "Say --database with ids of workers: each of default, other" in refused("stop", here.pk)
+    assert run("quiet", there.pk, "--database", shard) == f"Asked to be quiet: {there.pk}.\n"
+    assert run("stop", "--all", "--by", "eve") == (
+        f"On default:\n\nAsked to stop: {here.pk}.\n\nOn other:\n\nAsked to stop: {there.pk}.\n"
+    )
+    assert asked() == {here.pk: "eve"}
+    assert Worker.objects.using(shard).get().stop_requested_by == "eve"
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_database_that_is_away_keeps_no_other_from_being_asked(far, other_server):
+    here = worker()
+    other_server.stop()
+    connections[far].close()
+    out = StringIO()
+    with pytest.raises(CommandError, match="Not on all databases of the queue: The database of alias 'other' cannot"):
+        call_command("pgqueue_workers", "stop", "--all", stdout=out)
+    assert out.getvalue() == f"Asked to stop: {here.pk}.\n"
+    assert set(asked()) == {here.pk}
+
+
+def values(row: Worker) -> dict[str, object]:
+    return {field.attname: getattr(row, field.attname) for field in row._meta.concrete_fields}

@@ -120,3 +120,13 @@ def test_skip_and_seal(stuck):
     assert "open (not sealed)" in run("show", handle.id)
     assert run("seal", handle.id, "members") == f"{handle.id}: sealed members.\n"
     assert handle.status() == "succeeded"
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_ids_name_the_database_of_their_workflows(shard):
+    handle = batch([record.using(database=shard).bind("a")], name="there", database=shard).enqueue()
+    assert "there" in run("show", handle.id)
+    assert run("kill", handle.id) == f"{handle.id}: killed.\n"
+    here = batch([record.bind("a")]).enqueue()
+    assert "The workflows are on 'other' and 'default'" in refused("kill", handle.id, here.id)
+    assert run("list").splitlines()[1].split()[0] == str(here.id)
