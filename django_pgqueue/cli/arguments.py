@@ -9,6 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from django.core.management.base import CommandError
@@ -46,6 +47,8 @@ NONE = "none"  # removes a limit
 UNIT_SECONDS = UNITS | {"ms": 0.001}
 
 NAME_IN_LIST = re.compile(r"""\s*(?:"((?:[^"]|"")*)"|([^,]*?))\s*(?:,|\Z)""")
+
+LEFT_OUT = 2  # exit code where a command could not use all databases of the queue
 
 REASONS = tuple(reason.value for reason in DeathReason)
 
@@ -481,14 +484,18 @@ def on_each(chosen: str | None, act: Callable[[str], T]) -> tuple[dict[str, T], 
     return results, failures
 
 
-def sections(texts: Mapping[str, str]) -> str:
-    """Return the texts of several databases, each below a heading; of one, the text alone."""
-    if len(texts) == 1:
+def sections(texts: Mapping[str, str], failures: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return the texts of several databases, each below a heading; where only one was asked, its text alone.
+
+    Args:
+        failures: why other databases that were asked have none.
+    """
+    if len(texts) + len(failures) == 1:
         return "".join(texts.values())
     return "\n\n".join(f"On {plain(alias)}:\n\n{text}" for alias, text in texts.items())
 
 
 def check_failures(failures: Mapping[str, str]) -> None:
-    """Raise CommandError where ``on_each`` has left out a database."""
+    """Raise CommandError, exit code 2, where ``on_each`` has left out a database."""
     if failures:
-        raise CommandError(f"Not on all databases of the queue: {'; '.join(failures.values())}")
+        raise CommandError(f"Not on all databases of the queue: {'; '.join(failures.values())}", returncode=LEFT_OUT)

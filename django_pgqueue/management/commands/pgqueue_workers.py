@@ -77,7 +77,7 @@ class Command(BaseCommand):
             self._write_json(found)
         else:
             texts = {alias: table(states) if states else "There is no worker." for alias, states in found.items()}
-            self.stdout.write(sections(texts))
+            self._write(sections(texts, failures))
         check_failures(failures)
 
     def _ask(self, options: dict[str, Any]) -> None:
@@ -95,11 +95,16 @@ class Command(BaseCommand):
         if options["json"]:
             self._write_json({alias: _states(alias, asked) for alias, (_, asked) in found.items()})
         else:
-            self.stdout.write(sections({alias: _told(request, asked) for alias, (_, asked) in found.items()}))
+            texts = {alias: _told(request, asked) for alias, (_, asked) in found.items()}
+            self._write(sections(texts, failures))
         check_failures(failures)
-        for alias, (ids, asked) in found.items():
-            if skipped := sorted(set(ids) - set(asked)):
-                _name_others(skipped, alias)
+        skipped = {alias: sorted(set(ids) - set(asked)) for alias, (ids, asked) in found.items()}
+        if reasons := [_why_not(ids, alias) for alias, ids in skipped.items() if ids]:
+            raise CommandError(" ".join(reasons))
+
+    def _write(self, text: str) -> None:
+        if text:  # else no database could be used
+            self.stdout.write(text)
 
     def _write_json(self, found: Mapping[str, Sequence[WorkerState]]) -> None:
         rows = [{"database": alias, **as_json(state)} for alias, states in found.items() for state in states]
@@ -128,11 +133,12 @@ def _states(alias: str, ids: Sequence[int]) -> list[WorkerState]:
     return states_of(with_clock(Worker.objects.using(alias).filter(pk__in=ids).order_by("pk")), alias)
 
 
-def _name_others(ids: list[int], alias: str) -> None:
+def _why_not(ids: list[int], alias: str) -> str:
+    """Return why these workers were not asked."""
     there = set(Worker.objects.using(alias).filter(pk__in=ids).values_list("pk", flat=True))
     if unknown := [one for one in ids if one not in there]:
-        raise CommandError(f"There is no worker {_listed(unknown)}. See: manage.py pgqueue_workers list")
-    raise CommandError(f"Left alone: {_listed(ids)}. They were asked before, or another session is just changing them.")
+        return f"There is no worker {_listed(unknown)}. See: manage.py pgqueue_workers list"
+    return f"Left alone: {_listed(ids)}. They were asked before, or another session is just changing them."
 
 
 def _listed(names: Iterable[object]) -> str:
