@@ -24,6 +24,7 @@ from django.db import Error, OperationalError, connections
 from django_pgqueue.conf import conf
 from django_pgqueue.db.notify import KILLS, MAINTAIN, keys_in, limits_in, queues_in
 from django_pgqueue.exceptions import ConfigurationError
+from django_pgqueue.jobs.stats import ProcessCounters
 from django_pgqueue.outbox.relay import Relay
 from django_pgqueue.services import ServiceRunner
 from django_pgqueue.signals import sent_elsewhere
@@ -107,13 +108,19 @@ class Supervisor:
         probes: ProbesOfOne | None = None,
         is_metered: bool = False,
     ) -> None:
-        self.plan = plan
+        self.plan, self.alias = plan, plan.alias
+        self.exit_code = 0  # of the command, once run() has returned
+        self._signals_seen: list[str] = []
+        self._quiet_signals_seen: list[int] = []
+        self._is_long_told = False
+        self._is_unguarded = False  # the main module runs its command whenever it is imported
+        self._stop_until: float | None = None  # stopping: how long to wait for running jobs, monotonic
+        self._asked_at = math.inf  # whether the outboxes are empty, for the last time, monotonic
         self._probes = probes or Probes(plan)
-        self._pages = PageServer(planned_pages(plan, self._probes, metrics and metrics({plan.alias: self.figures})))
-        self._counters = CommandCounters()
+        self._pages = PageServer(planned_pages(plan, self._probes, metrics and metrics({self.alias: self.figures})))
         is_metered |= metrics is not None
+        self._counters = CommandCounters()
         meter = self._counters.made() if is_metered else None
-        self.alias = plan.alias
         self.pool = ProcessPool(
             plan,
             supervisor_id=secrets.randbits(63),
@@ -121,12 +128,20 @@ class Supervisor:
             counters=self._counters if is_metered else None,
             make_process=make_process,
         )
-        self.exit_code = 0  # of the command, once run() has returned
-        self._signals_seen: list[str] = []
-        self._quiet_signals_seen: list[int] = []
-        self._is_long_told = False
-        self._is_unguarded = False  # the main module runs its command whenever it is imported
-        self._stop_until: float | None = None  # stopping: how long to wait for running jobs, monotonic
+        self._make_services(meter)
+        self._make_loops()
+        self._health = HealthMonitor(
+            self._probes,
+            self.pool,
+            self._heartbeat.monitor,
+            (self._maintenance_loop, self._heartbeat_loop),
+            is_stopping=lambda: self.is_stopping,
+        )
+        if meter:
+            on_enqueued(meter.enqueued, only_on=self.alias if plan.is_one_of_several else None)
+
+    def _make_services(self, meter: ProcessCounters | None) -> None:
+        """Make the services; ``meter``: the counters of this process for metrics."""
         session = Liveness(changed=self._session_changed)
         self._heartbeat = Heartbeat(
             self.alias, self.pool, session, told_to_stop=self._told_to_stop, told_quiet=self._set_quiet
@@ -137,34 +152,26 @@ class Supervisor:
             self.pool,
             self._heartbeat.monitor,
             wake=self._notified,
-            drained=self._drained if plan.drain else None,
+            drained=self._drained if self.plan.drain else None,
             meter=meter,
             compute=self._keys.compute,
         )
-        self._listener = Listener(self.alias, session, self._notified, plan.served)
+        self._listener = Listener(self.alias, session, self._notified, self.plan.served)
         self._tables = TableMaintenance(self.alias, self.pool)
-        beat, pause = self._heartbeat.pass_once, conf.lease_seconds / 3
+        self._relay = Relay(self.alias) if conf.outboxes else None
+
+    def _make_loops(self) -> None:
+        """Make the threads of the services."""
+        beat, pause, relay = self._heartbeat.pass_once, conf.lease_seconds / 3, self._relay
         self._heartbeat_loop = ServiceRunner("heartbeat", beat, longest_pause=pause)
         self._maintenance_loop = ServiceRunner("maintenance", self._maintain, stop=self._maintenance.services.stop)
         self._listen_loop = ServiceRunner("listener", self._listener.pass_once, stop=self._listener.stop)
         self._tables_loop = ServiceRunner("table-maintenance", self._tables.pass_once, stop=self._tables.stop)
-        self._asked_at = math.inf  # whether the outboxes are empty, for the last time, monotonic
-        self._relay = Relay(self.alias) if conf.outboxes else None
-        relay = self._relay
         self._relay_loop = ServiceRunner("relay", relay.serve_once, stop=relay.stop) if relay else None
         self._loops = (
             *(self._maintenance_loop, self._heartbeat_loop, self._listen_loop, self._tables_loop),
             *([self._relay_loop] if self._relay_loop else ()),
         )
-        self._health = HealthMonitor(
-            self._probes,
-            self.pool,
-            self._heartbeat.monitor,
-            (self._maintenance_loop, self._heartbeat_loop),
-            is_stopping=lambda: self.is_stopping,
-        )
-        if meter:
-            on_enqueued(meter.enqueued, only_on=self.alias if plan.is_one_of_several else None)
 
     def run(self) -> None:
         """Work until drained, or stopped by SIGTERM or SIGINT; a second signal does not wait for running jobs.
