@@ -320,7 +320,7 @@ class Consumer:
         if not (self._is_asleep and self._cursors.is_ready) or now < self._called_at + OFTEN_SECONDS:
             return False
         is_other_work = self._in_flight.unwritten or self._backoff.failures or now >= self._asks_at()
-        return not is_other_work and self._limits.is_empty
+        return not is_other_work and self._limits.is_empty and self._demand() > 0
 
     def _claim_apart(self) -> None:
         begun = time.monotonic()
