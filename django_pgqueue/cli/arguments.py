@@ -435,9 +435,11 @@ def _why_away(wrapper: BaseDatabaseWrapper) -> str:
 
 
 def check_seen(queues: Iterable[QueueLine]) -> None:
-    """Raise CommandError for queues that have neither a row nor jobs."""
-    unseen = [line.name for line in queues if not line.is_known]
-    if unseen:
+    """Raise CommandError for queues that have neither a row nor jobs, on none of the databases they are of."""
+    found: dict[str, bool] = {}
+    for line in queues:
+        found[line.name] = found.get(line.name, False) or line.is_known
+    if unseen := [name for name, is_known in found.items() if not is_known]:
         raise CommandError(f"No job has been seen on {', '.join(map(plain, map(repr, unseen)))}.")
 
 

@@ -1,6 +1,6 @@
 """Overview of ``pgqueue_stats`` as lines of text: workers, findings, and a table of queues."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -71,6 +71,23 @@ def _beginning(line: Line, wide: int) -> Iterator[Piece]:
 
 
 # The whole view
+
+
+def views(found: Mapping[str, StatsSnapshot], failures: Mapping[str, str]) -> list[Line]:
+    """Return the lines of several databases, each below a heading; where only one was asked, its lines alone.
+
+    Args:
+        found: by alias.
+        failures: why others that were asked have none.
+    """
+    if len(found) + len(failures) == 1:
+        return [line for glance in found.values() for line in view(glance)]
+    lines: list[Line] = []
+    for alias, glance in found.items():
+        lines += [[Piece(f"On {plain(alias)}:", Style.BOLD)], [], *view(glance), []]
+    for alias, why in failures.items():
+        lines += [[Piece(f"On {plain(alias)}, no answer: {plain(' '.join(why.split()))}", Style.BAD)], []]
+    return lines[:-1]
 
 
 def view(glance: StatsSnapshot) -> list[Line]:

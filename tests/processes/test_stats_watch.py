@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from django.db import connections
 
 import tests.app.tasks as app
 from django_pgqueue.insights.formatting import width
@@ -98,6 +99,25 @@ def test_database_that_is_away_for_a_while_is_told_and_the_last_figures_stay(ope
     terminal.type(CTRL_C)
     assert terminal.wait() == 0
     proxy.close()
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_of_several_databases_those_that_answer_are_shown_on(open_terminal, far, other_server):
+    Queue.objects.create(name="here")
+    Queue.objects.using(far).create(name="there")
+    of_two = {"DJANGO_SETTINGS_MODULE": "tests.processes.several_settings", "OTHER_URL": other_server.url}
+    terminal = open_terminal("--no-color", high=50, **of_two)
+    shows(terminal, "there")
+    assert "pgqueue_stats of default, other, every 1 s" in terminal.picture()
+    other_server.stop()
+    connections[far].close()
+    shows(terminal, "On other, no answer: ")
+    Queue.objects.create(name="new")
+    shows(terminal, "new")
+    other_server.restart("fast")
+    shows(terminal, "there")
+    terminal.type(CTRL_C)
+    assert terminal.wait() == 0
 
 
 def test_ctrl_c_does_not_wait_for_a_silent_server(open_terminal):

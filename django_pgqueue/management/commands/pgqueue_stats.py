@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -16,9 +16,19 @@ from django.db import DatabaseError, Error, InterfaceError, connections
 from django.utils import timezone
 from django.utils.translation import override
 
-from django_pgqueue.cli.arguments import add_database, add_json, add_queue, check_database, check_seen, pause, since
+from django_pgqueue.cli.arguments import (
+    add_database,
+    add_json,
+    add_queue,
+    check_database,
+    check_failures,
+    check_seen,
+    on_each,
+    pause,
+    since,
+)
 from django_pgqueue.cli.stats import MINUTES, StatsSnapshot, as_json, snapshot
-from django_pgqueue.cli.stats_table import Line, Piece, Style, cut_to, painted, view
+from django_pgqueue.cli.stats_table import Line, Piece, Style, cut_to, painted, views
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import KEEPALIVE
 from django_pgqueue.db.errors import one_line
@@ -52,45 +62,60 @@ class Command(BaseCommand):
             "--watch", nargs="?", type=pause, const=WATCH_SECONDS, metavar="DURATION",
             help=f"show it again and again, 1s to 1h apart; default: {WATCH_SECONDS:g}s",
         )  # fmt: skip
-        add_database(parser)
+        add_database(parser, default="all that hold a queue")
 
     @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
-        alias = options["database"] or conf.database
         options["minutes"] = math.ceil(options["since"] / 60)
         look = functools.partial(
-            snapshot, alias, queues=options["queue"], minutes=options["minutes"], with_tasks=options["tasks"]
+            snapshot, queues=options["queue"], minutes=options["minutes"], with_tasks=options["tasks"]
         )
-        show = functools.partial(self._show, alias=alias, options=options)
         try:
             if options["watch"] is None:
-                check_database(alias)
-                show(glance := look())
-                check_seen(queue.line for queue in glance.queues)
+                self._show_once(look, options)
             else:
-                with ended_by_ctrl_c():
-                    check_database(alias)
-                    repeat(look, show, alias=alias, seconds=options["watch"])
+                self._watch(look, options)
         except (Error, TookTooLong) as error:
             raise CommandError(str(error).strip()) from error
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # unflushed output goes nowhere
 
-    def _show(self, glance: StatsSnapshot, *, alias: str, options: dict[str, Any]) -> None:
+    def _show_once(self, look: Callable[[str], StatsSnapshot], options: dict[str, Any]) -> None:
+        found, failures = on_each(options["database"], look)
+        self._show(found, failures, options)
+        check_failures(failures)
+        check_seen(queue.line for glance in found.values() for queue in glance.queues)
+
+    def _watch(self, look: Callable[[str], StatsSnapshot], options: dict[str, Any]) -> None:
+        aliases = [options["database"]] if options["database"] else conf.databases
+        with ended_by_ctrl_c():
+            if len(aliases) == 1:  # one of several may come later
+                check_database(aliases[0])
+            repeat(look, functools.partial(self._show, options=options), aliases=aliases, seconds=options["watch"])
+
+    def _show(self, found: Mapping[str, StatsSnapshot], failures: Mapping[str, str], options: dict[str, Any]) -> None:
         is_watching = options["watch"] is not None
         if options["json"]:
-            found = as_json(glance, with_tasks=options["tasks"])
-            text = json_text(found, indent=None if is_watching else 2)
+            text = self._json(found, failures, options)
         elif is_watching and self.stdout.isatty():
             every = f"every {options['watch']:g} s, the last {options['minutes']} min; Ctrl-C ends it"
-            title = [Piece(f"pgqueue_stats of {plain(alias)}, {every}", Style.QUIET)]
+            title = [Piece(f"pgqueue_stats of {plain(', '.join([*found, *failures]))}, {every}", Style.QUIET)]
             wide, high = shutil.get_terminal_size()
-            lines = cut_to([title, *view(glance)], wide=wide, high=high - 1)  # the cursor is on the last line
+            lines = cut_to([title, *views(found, failures)], wide=wide, high=high - 1)  # the cursor is on the last line
             text = CLEAR + self._painted(lines, options)
         else:
-            text = self._painted(view(glance), options)
+            text = self._painted(views(found, failures), options)
         self.stdout.write(text)
         self.stdout.flush()
+
+    def _json(self, found: Mapping[str, StatsSnapshot], failures: Mapping[str, str], options: dict[str, Any]) -> str:
+        """Return an object for each database: one to a line of a watch, else in an array, if there are several."""
+        objects = [
+            {"database": alias, **as_json(glance, with_tasks=options["tasks"])} for alias, glance in found.items()
+        ]
+        if options["watch"] is not None:
+            return "\n".join(json_text(one, indent=None) for one in objects)
+        return json_text(objects if len(found) + len(failures) > 1 else objects[0])
 
     def _painted(self, lines: list[Line], options: dict[str, Any]) -> str:
         has_colours = self._has_colours(options)
@@ -120,27 +145,52 @@ def ended_by_ctrl_c() -> Iterator[None]:
 
 
 def repeat(
-    look: Callable[[], StatsSnapshot], show: Callable[[StatsSnapshot], None], *, alias: str, seconds: float
+    look: Callable[[str], StatsSnapshot],
+    show: Callable[[Mapping[str, StatsSnapshot], Mapping[str, str]], None],
+    *,
+    aliases: Sequence[str],
+    seconds: float,
 ) -> None:
-    """Show snapshots one after the other; if the database does not answer, report each new reason once, and go on."""
-    connection, known = connections[alias], ""
-    for option, value in KEEPALIVE.items():  # or a connection that was cut off would be waited for for hours
-        connection.settings_dict["OPTIONS"].setdefault(option, value)
-    connection.close()  # the next one has these options
+    """Show snapshots one after the other; of a database that does not answer, report each new reason once, and go on.
+
+    Where none answers, nothing is shown: the last figures stay.
+    """
+    for alias in aliases:
+        give_up_when_cut_off(alias)
+    known: dict[str, str] = {}
     while True:
-        try:
-            connection.ensure_connection()
-            with impatience(connection.connection, conf.read_timeout_seconds + PATIENCE_SECONDS):
-                glance = look()
-        except (DatabaseError, InterfaceError, TookTooLong) as error:
-            connection.close()
-            reason = "reading took too long and was stopped" if isinstance(error, TookTooLong) else one_line(error)
-            if reason != known:
+        found: dict[str, StatsSnapshot] = {}
+        failures: dict[str, str] = {}
+        for alias in aliases:
+            try:
+                found[alias] = patiently(look, alias)
+            except (DatabaseError, InterfaceError, TookTooLong) as error:
+                connections[alias].close()
+                took_too_long = isinstance(error, TookTooLong)
+                failures[alias] = "reading took too long and was stopped" if took_too_long else one_line(error)
+        for alias, reason in failures.items():
+            if reason != known.get(alias):
+                of = f" from {alias}" if len(aliases) > 1 else ""
                 now = local(timezone.now())
-                words = f"{now:%H:%M:%S}  No answer, asked for again every {seconds:g} s: {plain(reason)}"
-                print(words, file=sys.stderr, flush=True)  # noqa: T201 - a command
-            known = reason
-        else:
-            known = ""
-            show(glance)
+                words = f"{now:%H:%M:%S}  No answer{of}, asked for again every {seconds:g} s: {reason}"
+                print(plain(words), file=sys.stderr, flush=True)  # noqa: T201 - a command
+        known = failures
+        if found:
+            show(found, failures)
         time.sleep(seconds)
+
+
+def give_up_when_cut_off(alias: str) -> None:
+    """Let the next connection of a database notice that it was cut off, which could take hours."""
+    connection = connections[alias]
+    for option, value in KEEPALIVE.items():
+        connection.settings_dict["OPTIONS"].setdefault(option, value)
+    connection.close()
+
+
+def patiently(look: Callable[[str], StatsSnapshot], alias: str) -> StatsSnapshot:
+    """Look at a database, and raise OperationalError if its server is silent."""
+    connection = connections[alias]
+    connection.ensure_connection()
+    with impatience(connection.connection, conf.read_timeout_seconds + PATIENCE_SECONDS):
+        return look(alias)

@@ -1,12 +1,21 @@
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, transaction
 from django.utils.translation import override
 
-from django_pgqueue.cli.arguments import add_by, add_database, add_json, check_database, job_id
-from django_pgqueue.conf import conf
+from django_pgqueue.cli.arguments import (
+    add_by,
+    add_database,
+    add_json,
+    check_database,
+    check_failures,
+    job_id,
+    on_each,
+    sections,
+)
 from django_pgqueue.db.queries import TookTooLong, bounded
 from django_pgqueue.exceptions import InvalidWorkflow, WorkflowDoesNotExist
 from django_pgqueue.insights.formatting import columns, grouped, json_text, plain, user, when
@@ -37,7 +46,7 @@ class Command(BaseCommand):
             sub = actions.add_parser(name, help=words, description=words)
             sub.set_defaults(call=call)
             add_json(sub)
-            add_database(sub, default="PGQUEUE['DATABASE']" if name == "list" else "that of the ids")
+            add_database(sub, default="all that hold a queue" if name == "list" else "that of the ids")
             if name == "list":
                 add_list(sub)
             elif name in ("kill", "retry"):
@@ -56,8 +65,6 @@ class Command(BaseCommand):
     @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            options["database"] = options["database"] or database_of(options)
-            check_database(options["database"])
             options["call"](options)
         except (InvalidWorkflow, WorkflowDoesNotExist) as error:
             raise CommandError(str(error)) from error
@@ -65,28 +72,23 @@ class Command(BaseCommand):
             raise CommandError(str(error).strip()) from error
 
     def _list(self, options: dict[str, Any]) -> None:
-        alias, limit = options["database"], options["limit"]
-        rows = Workflow.objects.using(alias).order_by("-id")
-        if options["status"]:
-            rows = rows.filter(status__in=options["status"])
-        if options["name"] is not None:
-            rows = rows.filter(name=options["name"])
-        if options["before"] is not None:
-            rows = rows.filter(pk__lt=options["before"])
-        with bounded(alias):
-            ids = list(rows.values_list("pk", flat=True)[: limit + 1])
-            states = [get(workflow_id, database=alias).state() for workflow_id in ids[:limit]]
-        before = ids[limit - 1] if len(ids) > limit else None
+        before = options["before"]
+        chosen = options["database"] or (database_of([before]) if before is not None else None)
+        found, failures = on_each(chosen, lambda alias: page(alias, options))
         if options["json"]:
-            self.stdout.write(json_text({"workflows": list(map(as_json, states)), "before": before}))
-            return
-        self.stdout.write(columns(HEAD, map(cells, states)) if states else "No workflow matches.")
-        if before is not None:
-            self.stdout.write(f"There are more: --before {before}")
+            objects = [
+                {"database": alias, "workflows": list(map(as_json, states)), "before": rest}
+                for alias, (states, rest) in found.items()
+            ]
+            self.stdout.write(json_text(objects if len(found) + len(failures) > 1 else objects[0]))
+        elif text := sections({alias: told(*its) for alias, its in found.items()}, failures):
+            self.stdout.write(text)
+        check_failures(failures)
 
     def _show(self, options: dict[str, Any]) -> None:
-        with bounded(options["database"]):
-            state = get(options["id"], database=options["database"]).state()
+        alias = checked_database(options, [options["id"]])
+        with bounded(alias):
+            state = get(options["id"], database=alias).state()
         if options["json"]:
             self.stdout.write(json_text(as_json(state)))
             return
@@ -137,7 +139,7 @@ class Command(BaseCommand):
 
     def _each(self, options: dict[str, Any], act: Any, done: str, not_done: str) -> None:
         """Act on each workflow, in one transaction; name those on which it had no effect."""
-        alias = options["database"]
+        alias = checked_database(options, options["ids"])
         handles = [get(workflow_id, database=alias) for workflow_id in options["ids"]]
         with transaction.atomic(using=alias):
             for handle in handles:
@@ -153,13 +155,19 @@ class Command(BaseCommand):
             raise CommandError(f"No effect on {', '.join(str(one) for one, result in results.items() if not result)}.")
 
 
-def database_of(options: dict[str, Any]) -> str:
-    """Return the alias of the database of the workflows that are named by their ids, else that of ``DATABASE``."""
-    ids = options.get("ids") or [one for one in [options.get("id")] if one is not None]
+def checked_database(options: dict[str, Any], ids: Sequence[int]) -> str:
+    """Return the alias that is chosen, else that of the workflows' ids; raise CommandError if it cannot be used."""
+    alias: str = options["database"] or database_of(ids)
+    check_database(alias)
+    return alias
+
+
+def database_of(ids: Sequence[int]) -> str:
+    """Return the alias of the database of the workflows with these ids."""
     found = list(dict.fromkeys(get(one).database for one in ids))
     if len(found) > 1:
         raise CommandError(f"The workflows are on {' and '.join(map(repr, found))}: name those of each by themselves.")
-    return found[0] if found else conf.database
+    return found[0]
 
 
 def add_list(parser: CommandParser) -> None:
@@ -169,6 +177,28 @@ def add_list(parser: CommandParser) -> None:
     parser.add_argument(
         "--before", type=job_id, metavar="ID", help="only those with smaller ids, as the last list says"
     )
+
+
+def page(alias: str, options: dict[str, Any]) -> tuple[list[WorkflowState], int | None]:
+    """Return the latest workflows of a database, and the id before which there are more, if there are."""
+    rows, limit = Workflow.objects.using(alias).order_by("-id"), options["limit"]
+    if options["status"]:
+        rows = rows.filter(status__in=options["status"])
+    if options["name"] is not None:
+        rows = rows.filter(name=options["name"])
+    if options["before"] is not None:
+        rows = rows.filter(pk__lt=options["before"])
+    with bounded(alias):
+        ids = list(rows.values_list("pk", flat=True)[: limit + 1])
+        states = [get(workflow_id, database=alias).state() for workflow_id in ids[:limit]]
+    return states, ids[limit - 1] if len(ids) > limit else None
+
+
+def told(states: Sequence[WorkflowState], before: int | None) -> str:
+    if not states:
+        return "No workflow matches."
+    more = f"\nThere are more: --before {before}" if before is not None else ""
+    return f"{columns(HEAD, map(cells, states))}{more}"
 
 
 def cells(state: WorkflowState) -> tuple[str, ...]:

@@ -1,12 +1,14 @@
 """manage.py pgqueue_stats: queues that are asked for, names, colours, and words that cannot work."""
 
+import json
 import re
 import signal
 import threading
+from io import StringIO
 
 import pytest
-from django.core.management import CommandError
-from django.db import OperationalError, connection
+from django.core.management import CommandError, call_command
+from django.db import OperationalError, connection, connections
 
 import tests.app.tasks as app
 from django_pgqueue.management.commands import pgqueue_stats
@@ -64,15 +66,22 @@ class Ended(Exception):
 
 
 @pytest.fixture
-def told_by(monkeypatch, capsys):
+def own_options(monkeypatch):
+    """Let a watch, which adds to the options of its connections, leave no trace."""
+    for alias in ("default", "other"):
+        found = connections[alias].settings_dict
+        monkeypatch.setitem(found, "OPTIONS", {**found["OPTIONS"]})
+
+
+@pytest.fixture
+def told_by(own_options, monkeypatch, capsys):
     """Repeat these looks without a pause until one raises Ended; return what was told on standard error."""
-    monkeypatch.setitem(connection.settings_dict, "OPTIONS", {**connection.settings_dict["OPTIONS"]})  # it adds to them
     monkeypatch.setattr(pgqueue_stats, "PATIENCE_SECONDS", 0.0)
 
     def begin(*looks):
         rest = iter(looks)
         with pytest.raises(Ended):
-            repeat(lambda: next(rest)(), lambda _: None, alias="default", seconds=0)
+            repeat(lambda _: next(rest)(), lambda *_: None, aliases=["default"], seconds=0)
         return capsys.readouterr().err.splitlines()
 
     return begin
@@ -104,6 +113,72 @@ def test_silent_server_is_given_up_and_asked_again(told_by, settings, queue):
         queue.rows("SELECT pg_advisory_xact_lock(17)", {})
         [said] = told_by(look, raising(Ended))
     assert said.endswith("the server has not answered for 0.2 s")
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_each_database_is_told(shard):
+    Queue.objects.create(name="here")
+    Queue.objects.using(shard).create(name="there")
+    both = run()
+    assert re.findall("^On .*|^here|^there", both, re.MULTILINE) == ["On default:", "here", "On other:", "there"]
+    objects = told()
+    assert [one["database"] for one in objects] == ["default", shard]
+    assert [queue["name"] for one in objects for queue in one["queues"]] == ["here", "there"]
+    assert [queue["name"] for queue in told("--database", shard)["queues"]] == ["there"]
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_queue_is_known_where_one_database_knows_it(shard):
+    Queue.objects.using(shard).create(name="there")
+    assert "there" in run("--queue", "there")
+    with pytest.raises(CommandError, match="No job has been seen on 'nowhere'"):
+        run("--queue", "there,nowhere")
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_database_that_is_away_keeps_no_other_from_being_told(far, other_server):
+    Queue.objects.create(name="here")
+    other_server.stop()
+    connections[far].close()
+    out = StringIO()
+    with pytest.raises(CommandError, match="Not on all databases of the queue: The database of alias") as raised:
+        call_command("pgqueue_stats", stdout=out)
+    assert raised.value.returncode == 2
+    assert "\nhere" in out.getvalue()
+    *_, last = out.getvalue().splitlines()
+    assert last.startswith("On other, no answer: The database of alias 'other' cannot be reached")
+    with pytest.raises(CommandError, match="Not on all"):
+        call_command("pgqueue_stats", "--json", stdout=(out := StringIO()))
+    assert [one["database"] for one in json.loads(out.getvalue())] == ["default"]
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_watch_goes_on_with_databases_that_answer(own_options, capsys):
+    shown, rounds = [], iter([OperationalError("away"), OperationalError("away"), None, Ended()])
+
+    def look(alias):
+        if alias == "other" and (error := next(rounds)):
+            raise error
+        return alias
+
+    with pytest.raises(Ended):
+        repeat(look, lambda *looks: shown.append(looks), aliases=["default", "other"], seconds=0)
+    alone = {"default": "default"}, {"other": "away"}
+    assert shown == [alone, alone, ({"default": "default", "other": "other"}, {})]
+    [said] = capsys.readouterr().err.splitlines()
+    assert said.endswith("  No answer from other, asked for again every 0 s: away")
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_watch_prints_one_object_for_each_database(shard, own_options, monkeypatch):
+    def end(seconds):
+        raise Ended
+
+    monkeypatch.setattr(pgqueue_stats.time, "sleep", end)
+    out = StringIO()
+    with pytest.raises(Ended):
+        call_command("pgqueue_stats", "--json", "--watch", stdout=out)
+    assert [json.loads(line)["database"] for line in out.getvalue().splitlines()] == ["default", shard]
 
 
 @pytest.mark.parametrize(

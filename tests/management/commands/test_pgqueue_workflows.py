@@ -5,6 +5,7 @@ from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connections
 
 from django_pgqueue import batch, chain, group
 from django_pgqueue.models import Job, Workflow
@@ -23,6 +24,10 @@ def run(*words) -> str:
 
 def listed(*words) -> list[list[str]]:
     return [line.split() for line in run("list", *words).splitlines()[1:]]
+
+
+def ids_in(text: str) -> list[int]:
+    return [int(line.split()[0]) for line in text.splitlines() if line[:1].isdigit()]
 
 
 def refused(*words) -> str:
@@ -129,4 +134,36 @@ def test_ids_name_the_database_of_their_workflows(shard):
     assert run("kill", handle.id) == f"{handle.id}: killed.\n"
     here = batch([record.bind("a")]).enqueue()
     assert "The workflows are on 'other' and 'default'" in refused("kill", handle.id, here.id)
-    assert run("list").splitlines()[1].split()[0] == str(here.id)
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_list_has_those_of_each_database(shard):
+    here = batch([record.bind("a")]).enqueue()
+    there = [
+        batch([record.using(database=shard).bind("a")], name="there", database=shard).enqueue().id for _ in range(3)
+    ]
+    one, other = run("list").split("\n\nOn other:\n\n")
+    assert one.startswith("On default:\n\n")
+    assert ids_in(one) == [here.id]
+    assert ids_in(other) == there[::-1]
+    assert "No workflow matches." in run("list", "--name", "there")
+    *_, last = run("list", "--limit", 2).splitlines()
+    assert last == f"There are more: --before {there[1]}"
+    assert ids_in(run("list", "--before", there[1])) == there[:1]
+    told = json.loads(run("list", "--limit", 2, "--json"))
+    assert [(page["database"], len(page["workflows"]), page["before"]) for page in told] == [
+        ("default", 1, None),
+        (shard, 2, there[1]),
+    ]
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_database_that_is_away_keeps_no_other_from_being_listed(far, other_server):
+    here = batch([record.bind("a")], database="default").enqueue()
+    other_server.stop()
+    connections[far].close()
+    out = StringIO()
+    with pytest.raises(CommandError, match="Not on all databases of the queue: The database of alias") as raised:
+        call_command("pgqueue_workflows", "list", stdout=out)
+    assert raised.value.returncode == 2
+    assert ids_in(out.getvalue()) == [here.id]
