@@ -115,7 +115,7 @@ FINISHING = {
 
 def _finish(outcomes: Sequence[Outcome]) -> Iterator[Named]:
     telling = RESERVE_KEY | KEEP_RESULT if conf.retention_days > 0 else RESERVE_KEY
-    found = {_way(outcome.job.flags, telling) for outcome in outcomes}
+    found = {_way(flags, telling) for flags in {outcome.job.flags for outcome in outcomes}}
     for flags in sorted(found):
         batch = outcomes
         if len(found) > 1:

@@ -75,16 +75,12 @@ class CurrentJob:
 
     def __init__(self, job: ClaimedJob, tell: Callable[["CurrentJob"], None] | None = None) -> None:
         self.tell = tell  # called when there are news; None: they are not wanted
-        self._job = job
-
-    @property
-    def claimed(self) -> ClaimedJob:
-        return self._job
+        self.claimed = job
 
     @property
     def id(self) -> int:
         """The job's id, the same for life."""
-        return self._job.id
+        return self.claimed.id
 
     @functools.cached_property
     def idempotency_key(self) -> str:
@@ -97,22 +93,22 @@ class CurrentJob:
     @property
     def attempt(self) -> int:
         """The number of this attempt, from 1."""
-        return self._job.attempt
+        return self.claimed.attempt
 
     @property
     def max_attempts(self) -> int:
         """The bound on attempts."""
-        return self._job.max_attempts
+        return self.claimed.max_attempts
 
     @property
     def task(self) -> str:
         """The name it was enqueued under."""
-        return self._job.task
+        return self.claimed.task
 
     @property
     def queue(self) -> str:
         """The name of its queue."""
-        return self._job.queue
+        return self.claimed.queue
 
     @property
     def arguments(self) -> Mapping[str, Any]:
@@ -123,8 +119,8 @@ class CurrentJob:
         Raises:
             InvalidArguments: they do not fit the signature, so that the run is going to fail.
         """
-        args, kwargs = json.loads(self._job.args), json.loads(self._job.kwargs)
-        task = registry.find(self._job.task)
+        args, kwargs = json.loads(self.claimed.args), json.loads(self.claimed.kwargs)
+        task = registry.find(self.claimed.task)
         if task is None:
             return MappingProxyType(kwargs)
         try:
@@ -142,7 +138,7 @@ class CurrentJob:
         """
         if self._metadata is not None:
             return MappingProxyType(json.loads(self._metadata))
-        given = read_object(self._job.rest).get("metadata")
+        given = read_object(self.claimed.rest).get("metadata")
         return MappingProxyType(given if isinstance(given, dict) else {})
 
     @property
@@ -157,22 +153,22 @@ class CurrentJob:
         No two running jobs of a key have the same; free numbers are given out from the lowest. A later attempt may have
         another, except of a ``strict`` limit.
         """
-        return self._job.slot
+        return self.claimed.slot
 
     @property
     def database(self) -> str:
         """The alias of the database whose queue it is from; jobs that it enqueues are put there unless they say."""
-        return self._job.database
+        return self.claimed.database
 
     @property
     def lease_token(self) -> int:
         """The lease token: proves the right to run it. New for each claim."""
-        return self._job.lease_token
+        return self.claimed.lease_token
 
     @property
     def run_id(self) -> int:
         """One number for this run: of id and lease token."""
-        return self._job.run_id
+        return self.claimed.run_id
 
     def set_progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Report the progress of the job. Others see it while the job runs, even inside a transaction.

@@ -196,8 +196,7 @@ async def _arun(
             await run_adapter.atell_started()
     begun = current.begun_at = time.perf_counter()
     try:
-        result = await acall_function(task, job, current, interrupts, run_adapter)
-        outcome = current.ended or success(current, result)
+        outcome = success(current, await acall_function(task, job, current, interrupts, run_adapter))
     except BaseException as error:  # noqa: BLE001 - the boundary: any exception is an outcome of the job
         outcome = failure(task, job, error, current) if current.ended is None else _after_end(task, current, error)
         outcome.run_seconds = time.perf_counter() - begun
@@ -237,8 +236,10 @@ def _run(
             run_adapter.tell_started()
     begun = current.begun_at = time.perf_counter()
     try:
-        call = _call_atomic if task.atomic else _call
-        outcome = call(task, job, current, interrupts, run_adapter)
+        if task.atomic:
+            outcome = _call_atomic(task, job, current, interrupts, run_adapter)
+        else:
+            outcome = success(current, call_function(task, job, current, interrupts, run_adapter))
     except BaseException as error:  # noqa: BLE001 - the boundary: any exception is an outcome of the job
         interrupts.leave()
         outcome = failure(task, job, error, current) if current.ended is None else _after_end(task, current, error)
@@ -288,19 +289,10 @@ async def _take_cancels() -> None:
             pass
 
 
-def _call(
-    task: TaskDefinition,
-    job: ClaimedJob,
-    current: CurrentJob,
-    interrupts: ThreadInterrupts,
-    run_adapter: RunAdapter | None,
-) -> Outcome:
-    value = call_function(task, job, current, interrupts, run_adapter)
-    return current.ended or success(current, value)
-
-
 def success(current: CurrentJob, value: Any) -> Outcome:
-    """Return the outcome of a run that has returned a value."""
+    """Return the outcome of a run that has returned a value: the one that ``finish_job()`` has written, if it has."""
+    if current.ended is not None:
+        return current.ended
     outcome = Outcome(current.claimed, Fate.SUCCEEDED, result=_result(current.claimed, value, current.run_adapter))
     if current.again is not None:
         _repeat(outcome, current)
@@ -374,7 +366,7 @@ def _call_atomic(
             has_begun = True
             if is_outermost:
                 connection.on_commit(committed)  # the first hook: one that raises keeps later ones from being called
-            outcome = _call(task, job, current, interrupts, run_adapter)
+            outcome = success(current, call_function(task, job, current, interrupts, run_adapter))
             outcome.run_seconds = time.perf_counter() - begun
             has_returned = True
             write_success(outcome, current)
