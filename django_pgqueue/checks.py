@@ -473,13 +473,13 @@ def _spread_queues(value: Any) -> Iterator[CheckMessage]:
         )
     elif spread:
         [aliases, *_] = spread.values()
-        yield from _lost_slots(owners, aliases)
+        if any("slots" in given for given in value.values()):
+            yield from _lost_slots(owners, aliases)
         yield from _impatient(aliases)
 
 
 def _lost_slots(owners: Mapping[int, str], aliases: Collection[str]) -> Iterator[CheckMessage]:
-    lost = [slot for slot in range(SLOTS) if owners.get(slot) not in aliases]
-    if owners and lost:
+    if lost := [slot for slot in range(SLOTS) if owners.get(slot) not in aliases]:
         yield Caution(
             f"{len(lost)} of the slots 0 to {SLOTS - 1} are on no database in PGQUEUE['SHARDS'], as {lost[0]}.",
             hint="Enqueueing jobs with keys in them raises ShardUnavailable. Add them to 'slots' of a database, unless "

@@ -362,14 +362,23 @@ class Settings:
         return aliases[0]
 
     def database_with(self, slot: int, queue: str) -> str | None:
-        """Return the alias of the one of a queue's databases that has a slot, the first where none has any; or None."""
-        owners: dict[int, str] | None = self.known.get("slot_databases")
-        if owners is None:
-            owners = {slot: alias for alias, given in self.shards.items() for slot in given.get("slots", ())}
-            self.known["slot_databases"] = owners
-        aliases = self.queue_databases[queue]
-        alias = owners.get(slot) if owners else aliases[0]
+        """Return the alias of the one of a queue's databases that has a slot, the first where none has ``slots``.
+
+        None where no database has it, also while all slots are being moved.
+        """
+        aliases, owners = self.queue_databases[queue], self._slot_databases
+        alias = aliases[0] if owners is None else owners.get(slot)
         return alias if alias in aliases else None
+
+    @property
+    def _slot_databases(self) -> dict[int, str] | None:
+        """Aliases by slot; None where ``slots`` is in none of the shards."""
+        known = self.known  # another thread may replace it meanwhile
+        if "slot_databases" not in known:
+            given = {alias: shard["slots"] for alias, shard in self.shards.items() if "slots" in shard}
+            known["slot_databases"] = {slot: alias for alias in given for slot in given[alias]} if given else None
+        owners: dict[int, str] | None = known["slot_databases"]
+        return owners
 
     @property
     def database_here(self) -> str:

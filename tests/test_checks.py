@@ -350,6 +350,8 @@ def test_lost_slots_and_impatience_are_cautioned_of(monkeypatch):
     monkeypatch.setenv("PGCONNECT_TIMEOUT", "3")
     shards["default"]["slots"] = range(512, 1024)
     assert found(PGQUEUE={"SHARDS": shards}) == []
+    shards["default"]["slots"] = shards["other"]["slots"] = []  # all are being moved
+    assert [one.id for one in found(PGQUEUE={"SHARDS": shards})] == ["pgqueue.W014"]
 
 
 def test_two_keys_on_several_databases_need_what_they_have_in_common(settings, recode):

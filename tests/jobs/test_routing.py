@@ -1,6 +1,7 @@
 """Jobs of a queue that is on several databases: where each is put, also while one of them is away."""
 
 import collections
+import copy
 import hashlib
 import os
 import signal
@@ -70,7 +71,8 @@ def test_new_database_gets_no_key_before_it_has_slots(far, settings):
 
 
 def test_without_slots_all_keys_are_on_the_first(far, settings):
-    shards = {alias: {**given, "slots": ()} for alias, given in settings.PGQUEUE["SHARDS"].items()}
+    for given in (shards := copy.deepcopy(settings.PGQUEUE["SHARDS"])).values():
+        del given["slots"]
     settings.PGQUEUE = settings.PGQUEUE | {"SHARDS": shards}
     assert {KEYED.enqueue(str(number)).database for number in range(20)} == {"default"}
     assert {SPREAD.enqueue(str(number)).database for number in range(40)} == {"default", far}
@@ -137,6 +139,10 @@ def test_slot_that_is_on_no_database_takes_no_job(far, settings, lower, upper):
     assert KEYED.enqueue(lower).database == "default"
     with pytest.raises(ShardUnavailable, match=rf"The slot {slot_of(key_of(upper))} of keys is on none of the databa"):
         KEYED.enqueue(upper)
+    shards["default"] = shards["default"] | {"slots": []}  # all are being moved: they do not go to the first meanwhile
+    settings.PGQUEUE = settings.PGQUEUE | {"SHARDS": shards}
+    with pytest.raises(ShardUnavailable):
+        KEYED.enqueue(lower)
 
 
 # Many at once
