@@ -83,10 +83,10 @@ def views(found: Mapping[str, StatsSnapshot], failures: Mapping[str, str]) -> li
     if len(found) + len(failures) == 1:
         return [line for glance in found.values() for line in view(glance)]
     lines: list[Line] = []
+    for alias, why in failures.items():  # first: the end has no room in a small terminal
+        lines += [[Piece(f"On {plain(alias)}, no answer: {plain(' '.join(why.split()))}", Style.BAD)], []]
     for alias, glance in found.items():
         lines += [[Piece(f"On {plain(alias)}:", Style.BOLD)], [], *view(glance), []]
-    for alias, why in failures.items():
-        lines += [[Piece(f"On {plain(alias)}, no answer: {plain(' '.join(why.split()))}", Style.BAD)], []]
     return lines[:-1]
 
 

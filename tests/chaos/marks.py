@@ -19,7 +19,7 @@ START, END, RAISE, LATER, DISCARD = "start", "end", "raise", "later", "discard"
 def mark(word: str, key: int) -> None:
     """Write down that the current job's run has come so far."""
     job = current_job()
-    _write("marks", f"{word} {key} {job.id} {job.attempt} {job._job.lease_token} {os.getpid()} {now()}\n")
+    _write("marks", f"{word} {key} {job.id} {job.attempt} {job.lease_token} {os.getpid()} {now()}\n")
 
 
 def note(word: str, *numbers: int) -> None:

@@ -30,10 +30,11 @@ from django_pgqueue.cli.arguments import (
 from django_pgqueue.cli.stats import MINUTES, StatsSnapshot, as_json, snapshot
 from django_pgqueue.cli.stats_table import Line, Piece, Style, cut_to, painted, views
 from django_pgqueue.conf import conf
-from django_pgqueue.db.connections import KEEPALIVE
+from django_pgqueue.db.connections import KEEPALIVE, postgresql
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.db.pipeline import impatience
 from django_pgqueue.db.queries import TookTooLong
+from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.insights.formatting import json_text, local, plain
 
 WATCH_SECONDS = 2.0
@@ -75,7 +76,7 @@ class Command(BaseCommand):
                 self._show_once(look, options)
             else:
                 self._watch(look, options)
-        except (Error, TookTooLong) as error:
+        except (Error, TookTooLong, ConfigurationError) as error:
             raise CommandError(str(error).strip()) from error
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # unflushed output goes nowhere
@@ -182,7 +183,7 @@ def repeat(
 
 def give_up_when_cut_off(alias: str) -> None:
     """Let the next connection of a database notice that it was cut off, which could take hours."""
-    connection = connections[alias]
+    connection = postgresql(alias)
     for option, value in KEEPALIVE.items():
         connection.settings_dict["OPTIONS"].setdefault(option, value)
     connection.close()

@@ -16,6 +16,7 @@ from django_pgqueue.cli.arguments import (
     on_each,
     sections,
 )
+from django_pgqueue.conf import conf
 from django_pgqueue.db.queries import TookTooLong, bounded
 from django_pgqueue.exceptions import InvalidWorkflow, WorkflowDoesNotExist
 from django_pgqueue.insights.formatting import columns, grouped, json_text, plain, user, when
@@ -80,7 +81,8 @@ class Command(BaseCommand):
                 {"database": alias, "workflows": list(map(as_json, states)), "before": rest}
                 for alias, (states, rest) in found.items()
             ]
-            self.stdout.write(json_text(objects if len(found) + len(failures) > 1 else objects[0]))
+            is_one = options["database"] or len(conf.databases) == 1  # as on the first page
+            self.stdout.write(json_text(objects[0] if is_one else objects))
         elif text := sections({alias: told(*its) for alias, its in found.items()}, failures):
             self.stdout.write(text)
         check_failures(failures)

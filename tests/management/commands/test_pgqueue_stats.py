@@ -145,8 +145,8 @@ def test_database_that_is_away_keeps_no_other_from_being_told(far, other_server)
         call_command("pgqueue_stats", stdout=out)
     assert raised.value.returncode == 2
     assert "\nhere" in out.getvalue()
-    *_, last = out.getvalue().splitlines()
-    assert last.startswith("On other, no answer: The database of alias 'other' cannot be reached")
+    first, *_ = out.getvalue().splitlines()
+    assert first.startswith("On other, no answer: The database of alias 'other' cannot be reached")
     with pytest.raises(CommandError, match="Not on all"):
         call_command("pgqueue_stats", "--json", stdout=(out := StringIO()))
     assert [one["database"] for one in json.loads(out.getvalue())] == ["default"]
@@ -167,6 +167,15 @@ def test_watch_goes_on_with_databases_that_answer(own_options, capsys):
     assert shown == [alone, alone, ({"default": "default", "other": "other"}, {})]
     [said] = capsys.readouterr().err.splitlines()
     assert said.endswith("  No answer from other, asked for again every 0 s: away")
+
+
+@pytest.mark.parametrize(
+    ("alias", "words"), [("nowhere", "'nowhere' is not in DATABASES"), ("lite", "The database 'lite' is sqlite")]
+)
+def test_watch_ends_at_once_where_the_settings_name_no_database_of_a_queue(own_options, settings, alias, words):
+    settings.PGQUEUE = settings.PGQUEUE | {"SHARDS": {alias: {"number": 1}}}
+    with pytest.raises(CommandError, match=words):
+        run("--watch")
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])

@@ -155,6 +155,8 @@ def test_list_has_those_of_each_database(shard):
         ("default", 1, None),
         (shard, 2, there[1]),
     ]
+    [last] = json.loads(run("list", "--before", there[1], "--json"))
+    assert (last["database"], len(last["workflows"]), last["before"]) == (shard, 1, None)
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
