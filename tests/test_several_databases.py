@@ -258,8 +258,10 @@ def test_queue_on_another_database_is_paused_and_limited_there(shard, mail):
     assert not Queue.objects.filter(name="mail").exists()
     call_command("pgqueue_queues", "resume", "mail", stdout=io.StringIO())
     assert not Queue.objects.using(shard).get(name="mail").paused_at
-    with pytest.raises(CommandError, match="The queues are on 'other' and 'default': name those of each by themselves"):
-        call_command("pgqueue_queues", "pause", "mail", "default")
+    call_command("pgqueue_queues", "pause", "mail", "default", stdout=io.StringIO())
+    assert Queue.objects.using(shard).get(name="mail").paused_at
+    assert Queue.objects.get(name="default").paused_at
+    assert not Queue.objects.filter(name="mail").exists()
 
 
 def test_job_goes_to_the_database_of_its_queue_by_an_outbox_too(shard, mail, settings):

@@ -8,7 +8,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -351,12 +351,13 @@ def database_of(options: Mapping[str, Any]) -> str:
     return found[0] if found else conf.database
 
 
-def database_of_queues(names: Iterable[str]) -> str:
-    """Return the alias of the database that these queues are on, else that of ``DATABASE``."""
-    found = list(dict.fromkeys(conf.database_for(name) for name in names))
-    if len(found) > 1:
-        raise CommandError(f"The queues are on {' and '.join(map(repr, found))}: name those of each by themselves.")
-    return found[0] if found else conf.database
+def names_by_database(queues: Iterable[str], chosen: str | None) -> dict[str, list[str]]:
+    """Return names of queues by the aliases of the databases that each is on; all by the chosen one, where one is."""
+    found: dict[str, list[str]] = {}
+    for name in dict.fromkeys(queues):
+        for alias in [chosen] if chosen else conf.queue_databases.get(name, (conf.database,)):
+            found.setdefault(alias, []).append(name)
+    return found
 
 
 def job_id_from(options: Mapping[str, Any]) -> int:
@@ -466,13 +467,13 @@ def check_database(alias: str | None = None) -> None:
         raise CommandError(f"There is no table pgqueue_jobs in {name!r} (alias {alias!r}). {advice}")
 
 
-def on_each(chosen: str | None, act: Callable[[str], T]) -> tuple[dict[str, T], dict[str, str]]:
-    """Act on the chosen database, or on all that hold a queue; return the results, and why the others have none.
+def on_each(chosen: str | Collection[str] | None, act: Callable[[str], T]) -> tuple[dict[str, T], dict[str, str]]:
+    """Act on the chosen databases, or on all that hold a queue; return the results, and why the others have none.
 
     Raises:
         CommandError, django.db.Error: it is the only one, and cannot be used.
     """
-    aliases = [chosen] if chosen else conf.databases
+    aliases = [chosen] if isinstance(chosen, str) else chosen or conf.databases
     results: dict[str, T] = {}
     failures: dict[str, str] = {}
     for alias in aliases:

@@ -1,5 +1,5 @@
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -11,18 +11,20 @@ from django_pgqueue.cli.arguments import (
     add_by,
     add_database,
     add_json,
-    check_database,
+    check_failures,
     check_seen,
-    database_of_queues,
     duration,
     instant,
+    names_by_database,
     number_or_none,
+    on_each,
     rate_or_none,
+    sections,
 )
 from django_pgqueue.db.queries import TookTooLong, bounded
 from django_pgqueue.exceptions import InvalidLimit
 from django_pgqueue.insights.formatting import json_text, plain, user
-from django_pgqueue.insights.overview import as_json, limits_as_json, limits_of, lines_of, names, table
+from django_pgqueue.insights.overview import QueueLine, as_json, limits_as_json, limits_of, lines_of, names, table
 from django_pgqueue.models import Queue
 
 UNSAID = object()
@@ -52,72 +54,98 @@ class Command(BaseCommand):
         changes = ((pause, self._pause), (resume, self._resume), (limit, self._limit), (restore, self._restore))
         for sub, call in ((listing, self._list), *changes):
             sub.set_defaults(call=call)
-            add_database(sub)
+            add_database(sub, default="all that hold a queue" if sub is listing else "each that the queues are on")
 
     @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
-        options["database"] = options["database"] or database_of_queues(options["names"])
         try:
-            check_database(options["database"])
-            with transaction.atomic(using=options["database"]):
-                options["call"](options)
+            options["call"](options)
         except InvalidLimit as error:
             raise CommandError(f"Nothing was changed. {error}") from error
         except (Error, TookTooLong) as error:
             raise CommandError(str(error).strip()) from error
 
     def _list(self, options: dict[str, Any]) -> None:
-        alias = options["database"]
-        with bounded(alias):
-            found = lines_of(sorted(set(options["names"])) or names(alias), alias)
-        known = [line for line in found if line.is_known]
+        found, failures = on_each(options["database"], lambda alias: _lines(alias, options["names"]))
+        known = {alias: [line for line in lines if line.is_known] for alias, lines in found.items()}
         if options["json"]:
-            self.stdout.write(json_text([as_json(line) for line in known]))
+            rows = [{"database": alias, **as_json(line)} for alias, lines in known.items() for line in lines]
+            self.stdout.write(json_text(rows))
         else:
-            self.stdout.write(table(known) if known else "There are no queues yet.")
-        check_seen(found)
+            nothing = "None of these queues is here." if options["names"] else "There are no queues yet."
+            texts = {alias: table(lines) if lines else nothing for alias, lines in known.items()}
+            self._write(sections(texts, failures))
+        check_failures(failures)
+        check_seen(line for lines in found.values() for line in lines)
 
     def _pause(self, options: dict[str, Any]) -> None:
-        database, by = options["database"], options["by"] or user()
-        known = set(Queue.objects.using(database).filter(name__in=options["names"]).values_list("name", flat=True))
-        said = {}
-        for name in options["names"]:
-            is_new = queues.pause(
-                name, by=by, reason=options["reason"], resume_at=options["resume_at"], database=database
-            )
-            unseen = "" if name in known else " No job has been seen on it yet."
-            said[name] = f"{'paused' if is_new else 'paused already, and now as you say'}.{unseen}"
-        self._tell(options, said)
+        how = {"by": options["by"] or user(), "reason": options["reason"], "resume_at": options["resume_at"]}
+
+        def pause(name: str, alias: str) -> str:
+            is_known = Queue.objects.using(alias).filter(name=name).exists()
+            is_new = queues.pause(name, **how, database=alias)
+            unseen = "" if is_known else " No job has been seen on it yet."
+            return f"{'paused' if is_new else 'paused already, and now as you say'}.{unseen}"
+
+        self._change(pause, options)
 
     def _resume(self, options: dict[str, Any]) -> None:
-        said = {}
-        for name in options["names"]:
-            was_paused = queues.resume(name, by=options["by"] or user(), database=options["database"])
-            said[name] = "resumed." if was_paused else "was not paused."
-        self._tell(options, said)
+        def resume(name: str, alias: str) -> str:
+            was_paused = queues.resume(name, by=options["by"] or user(), database=alias)
+            return "resumed." if was_paused else "was not paused."
+
+        self._change(resume, options)
 
     def _limit(self, options: dict[str, Any]) -> None:
-        said = {}
-        for name in options["names"]:
-            queues.limit(name, **limits_from(options), by=options["by"] or user(), database=options["database"])
-            row = Queue.objects.using(options["database"]).get(pk=name)
-            said[name] = f"{limits_of(row) or 'no limit'}."
-        self._tell(options, said)
+        limits = limits_from(options)
+
+        def limit(name: str, alias: str) -> str:
+            queues.limit(name, **limits, by=options["by"] or user(), database=alias)
+            return f"{_limits_now(name, alias)}."
+
+        self._change(limit, options)
 
     def _restore(self, options: dict[str, Any]) -> None:
-        said = {}
-        for name in options["names"]:
-            was_edited = queues.restore(name, by=options["by"] or user(), database=options["database"])
-            row = Queue.objects.using(options["database"]).get(pk=name)
-            said[name] = f"{limits_of(row) or 'no limit'}{'' if was_edited else ', as before'}."
-        self._tell(options, said)
+        def restore(name: str, alias: str) -> str:
+            was_edited = queues.restore(name, by=options["by"] or user(), database=alias)
+            return f"{_limits_now(name, alias)}{'' if was_edited else ', as before'}."
 
-    def _tell(self, options: dict[str, Any], said: Mapping[str, str]) -> None:
-        """Print the changes of each queue; as JSON, the pauses and limits that it has now."""
+        self._change(restore, options)
+
+    def _change(self, change: Callable[[str, str], str], options: dict[str, Any]) -> None:
+        """Change the queues on each of their databases, in one transaction there, and print a line for each.
+
+        As JSON, print the pauses and limits that they have now.
+        """
+        names = names_by_database(options["names"], options["database"])
+
+        def act(alias: str) -> dict[str, str]:
+            with transaction.atomic(using=alias):
+                return {name: change(name, alias) for name in names[alias]}
+
+        found, failures = on_each(names, act)
         if options["json"]:
-            self.stdout.write(json_text(limits_as_json(said, options["database"])))
+            rows = [{"database": alias, **row} for alias, said in found.items() for row in limits_as_json(said, alias)]
+            self.stdout.write(json_text(rows))
         else:
-            self.stdout.write("\n".join(f"{plain(name)}: {what}" for name, what in said.items()))
+            texts = {
+                alias: "\n".join(f"{plain(name)}: {it}" for name, it in said.items()) for alias, said in found.items()
+            }
+            self._write(sections(texts, failures))
+        check_failures(failures)
+
+    def _write(self, text: str) -> None:
+        if text:  # else no database could be used
+            self.stdout.write(text)
+
+
+def _lines(alias: str, chosen: Iterable[str]) -> list[QueueLine]:
+    with bounded(alias):
+        return lines_of(sorted(set(chosen)) or names(alias), alias)
+
+
+def _limits_now(name: str, alias: str) -> str:
+    return limits_of(Queue.objects.using(alias).get(pk=name)) or "no limit"
 
 
 def add_pause(parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,7 @@ from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connections
 
 import tests.app.tasks as app
 from django_pgqueue import queues
@@ -143,3 +144,51 @@ def test_jobs_are_counted_up_to_a_limit(queue, monkeypatch):
     found = numbers()
     assert found["default"] == (2, 3, 0, ["queued", "running", "limited"])
     assert found["mail"] == (0, 0, 3, ["running", "limited"])
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_queue_on_several_databases_is_changed_on_each(far, settings):
+    settings.PGQUEUE = settings.PGQUEUE | {"QUEUES": {"spread": {"max_running": 4}}}
+    paused = "spread: paused. No job has been seen on it yet."
+    assert run("pause", "spread", "--reason", "x") == f"On default:\n\n{paused}\n\nOn other:\n\n{paused}\n"
+    assert set(of_each(far).values()) == {(True, None)}
+    [here, there] = json.loads(run("limit", "spread", "--max-running", "2", "--json"))
+    assert (here["database"], there["database"]) == ("default", far)
+    assert {one["max_running"] for one in (here, there)} == {2}
+    assert run("resume", "spread", "--database", far) == "spread: resumed.\n"
+    assert of_each(far) == {"default": (True, 2), far: (False, 2)}
+    run("restore", "spread")
+    assert of_each(far) == {"default": (True, 4), far: (False, 4)}
+    with pytest.raises(CommandError, match=r"^Nothing was changed\. "):
+        run("limit", "spread", "--max-running", "0")
+    with pytest.raises(CommandError, match="Say what to limit"):
+        run("limit", "spread")
+
+
+def of_each(far: str) -> dict[str, tuple[bool, int | None]]:
+    rows = {alias: Queue.objects.using(alias).get(name="spread") for alias in ("default", far)}
+    return {alias: (row.paused_at is not None, row.max_running) for alias, row in rows.items()}
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_list_has_the_queues_of_each_database(far):
+    Queue.objects.using(far).create(name="there")
+    here, there = run("list").split("\n\nOn other:\n\n")
+    assert here == "On default:\n\nThere are no queues yet."
+    assert there.splitlines()[1].startswith("there ")
+    assert [(one["database"], one["name"]) for one in json.loads(run("list", "--json"))] == [(far, "there")]
+    assert run("list", "there").startswith("On default:\n\nNone of these queues is here.\n\nOn other:\n")
+    with pytest.raises(CommandError, match="No job has been seen on 'nowhere'"):
+        run("list", "there", "nowhere")
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_database_that_is_away_keeps_no_other_from_being_paused(far, other_server):
+    other_server.stop()
+    connections[far].close()
+    out = StringIO()
+    with pytest.raises(CommandError, match="Not on all databases of the queue: The database of alias") as raised:
+        call_command("pgqueue_queues", "pause", "spread", stdout=out)
+    assert raised.value.returncode == 2
+    assert out.getvalue() == "On default:\n\nspread: paused. No job has been seen on it yet.\n"
+    assert Queue.objects.get(name="spread").paused_at
