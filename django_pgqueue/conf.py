@@ -338,13 +338,14 @@ class Settings:
     @property
     def queue_databases(self) -> Mapping[str, tuple[str, ...]]:
         """Aliases of the databases that each queue is on, of those that the shards name."""
-        found: dict[str, tuple[str, ...]] | None = self.known.get("queue_databases")
+        known = self.known  # another thread may replace it meanwhile
+        found: dict[str, tuple[str, ...]] | None = known.get("queue_databases")
         if found is None:
             found = {}
             for alias, given in self.shards.items():
                 for queue in given.get("queues", ()):
                     found[queue] = (*found.get(queue, ()), alias)
-            self.known["queue_databases"] = found
+            known["queue_databases"] = found
         return found
 
     def is_on_several(self, queue: str) -> bool:
