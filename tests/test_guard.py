@@ -1,5 +1,6 @@
 """The guard that ``pytest --guard`` sets over what tests leave behind: what it finds in a pytest of its own."""
 
+import datetime as dt
 import os
 import re
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.guard import after, differences, findings
+from tests.support.guard import after, differences, findings, without_the_calendar
 from tests.support.server import FIRST, Server
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -262,3 +263,11 @@ def test_finding_says_what_was_and_what_is():
         "changed setting A from 1 to 2: use the fixture settings",
         "removed setting B, which was 1: use the fixture settings",
     ]
+
+
+def test_partitions_that_come_and_go_with_the_days_are_no_leftovers():
+    partition, table = ("column", "public.pgqueue_succeeded_jobs_20261206.id"), ("column", "public.pgqueue_jobs.id")
+    changes = {partition: (None, "bigint"), table: (None, "bigint")}
+    saturday, sunday = dt.date(2026, 11, 28), dt.date(2026, 11, 29)
+    assert without_the_calendar(changes, saturday, saturday) == changes
+    assert without_the_calendar(changes, saturday, sunday) == {table: (None, "bigint")}

@@ -160,8 +160,9 @@ def listen(database: QueueConnection, connection: Any, notifies: str) -> str | N
     try:
         if database.is_pooled and is_lent(connection, other):
             return NO_NOTIFICATIONS
-        [backend] = connection.execute(BACKEND).fetchone()
-        connection.execute(LISTEN.format(sql.Identifier(CONTROL)))
+        with connection.transaction():  # a pooler may lend another server for the next one
+            [backend] = connection.execute(BACKEND).fetchone()
+            connection.execute(LISTEN.format(sql.Identifier(CONTROL)))
         if useless := _why_useless(connection, other, is_direct=not database.is_pooled):
             unlisten(connection, backend)
         return useless

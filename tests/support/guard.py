@@ -5,10 +5,12 @@ module's end, with its fixtures gone, what still differs was left by the first t
 What fixtures of the session set up belongs to the baseline; so does a leftover, once it has been told.
 """
 
+import datetime as dt
 import gc
 import itertools
 import multiprocessing.resource_tracker
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -32,6 +34,7 @@ Change = tuple[str | None, str | None]
 Changes = dict[Key, Change]
 
 LONGEST_VALUE = 300
+OF_A_DAY = re.compile(r"pgqueue_succeeded_jobs_\d{8}")
 
 PASSING = {"session", "listener", "open transaction", "advisory lock", "process", "thread", "temporary file", "file"}
 """Kinds that may end by themselves a moment later. It is no leftover that one of the baseline is gone."""
@@ -104,6 +107,13 @@ def differences(before: Facts, now: Facts) -> Changes:
     return new | gone
 
 
+def without_the_calendar(changes: Changes, begun: dt.date, today: dt.date) -> Changes:
+    """Return the changes but those of partitions of days, where a day has begun: workers make one, and drop another."""
+    if begun == today:
+        return changes
+    return {key: change for key, change in changes.items() if not OF_A_DAY.search(key[1])}
+
+
 def findings(history: Iterable[tuple[str, Changes]], left: Changes) -> list[Finding]:
     """Name for each change that is left the first test from whose end on it stood until the end of the module."""
     tests = list(history)
@@ -121,6 +131,10 @@ def first_of(tests: list[tuple[str, Changes]], key: Key, change: Change) -> str:
 def without_repairs(left: Changes, found: Changes) -> Changes:
     """Return the changes but those that undo what was found before."""
     return {key: change for key, change in left.items() if key not in found or found[key][0] != change[1]}
+
+
+def today() -> dt.date:
+    return dt.datetime.now(dt.UTC).date()
 
 
 def told(found: list[Finding]) -> str:
@@ -230,7 +244,7 @@ class Guard:
         os.environ["TMPDIR"] = tempfile.tempdir = str(self._folder)
         prestarted.begin()  # for as long as this process too
         self._databases, self._files, self._processes = Databases(), facts_of.Files(), facts_of.Processes(mark)
-        self._baseline = self._read()
+        self._baseline, self._day = self._read(), today()
 
     def _read(self) -> Facts:
         from pytest_django.plugin import blocking_manager_key
@@ -253,7 +267,7 @@ class Guard:
         return told(found) if found else ""
 
     def _changes(self) -> Changes:
-        return differences(self._baseline, self._read())
+        return without_the_calendar(differences(self._baseline, self._read()), self._day, today())
 
     def _settled(self) -> Changes:
         """Return what is left once all has ended that ends by itself; it belongs to the baseline from now on."""
