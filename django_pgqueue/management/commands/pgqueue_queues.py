@@ -1,4 +1,5 @@
 import argparse
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -119,11 +120,13 @@ class Command(BaseCommand):
         """
         names = names_by_database(options["names"], options["database"])
 
-        def act(alias: str) -> dict[str, str]:
-            with transaction.atomic(using=alias):
+        with contextlib.ExitStack() as transactions:  # to their end together: what one refuses is done on none
+
+            def act(alias: str) -> dict[str, str]:
+                transactions.enter_context(transaction.atomic(using=alias))
                 return {name: change(name, alias) for name in names[alias]}
 
-        found, failures = on_each(names, act)
+            found, failures = on_each(names, act)
         if options["json"]:
             rows = [{"database": alias, **row} for alias, said in found.items() for row in limits_as_json(said, alias)]
             self.stdout.write(json_text(rows))

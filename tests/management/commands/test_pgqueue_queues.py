@@ -165,6 +165,15 @@ def test_queue_on_several_databases_is_changed_on_each(far, settings):
         run("limit", "spread")
 
 
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_name_that_is_refused_lets_no_database_be_changed(far, settings):
+    shards = settings.PGQUEUE["SHARDS"]
+    settings.PGQUEUE = settings.PGQUEUE | {"SHARDS": shards | {far: shards[far] | {"queues": ["spread", "mail"]}}}
+    with pytest.raises(CommandError, match=r"^Nothing was changed\. The name of a queue"):
+        run("pause", "mail", "x" * 129)
+    assert not Queue.objects.using(far).exists()
+
+
 def of_each(far: str) -> dict[str, tuple[bool, int | None]]:
     rows = {alias: Queue.objects.using(alias).get(name="spread") for alias in ("default", far)}
     return {alias: (row.paused_at is not None, row.max_running) for alias, row in rows.items()}
