@@ -5,6 +5,7 @@ when one has changed; the reloader, its parent, starts it again. The worker has 
 a terminal reaches it once: from the reloader.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -141,7 +142,7 @@ class Reloader:
                 )
             while self._early_signals:
                 self._worker.send_signal(self._early_signals.pop(0))
-            code = self._worker.wait()
+            code = _end_of(self._worker)
             self._worker = None
             return code
 
@@ -154,6 +155,17 @@ class Reloader:
             self._early_signals.append(number)
         else:
             self._worker.send_signal(number)
+
+
+def _end_of(worker: subprocess.Popen[bytes]) -> int:
+    """Wait for the end of a process and return its exit code, with a look at signals in between.
+
+    A wait without an end would go on where the system gives a signal to another thread, or gives it right before the
+    wait: Python then calls the handler when the wait is over.
+    """
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return worker.wait(timeout=LOOK_SECONDS)
 
 
 def watch(supervisor: Supervisor | SupervisorGroup, *, reloader: int) -> None:

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 from types import ModuleType
 
@@ -30,6 +30,22 @@ def test_exit_code_is_that_of_a_worker_that_was_not_at_work_yet(number):
 
     with beside(interrupt):
         assert reloader.run() == 128 + number
+
+
+def test_signal_that_another_thread_takes_is_passed_on():
+    """As the system may choose; and as with one that comes right before the wait for the worker, no wait is broken."""
+    reloader = Reloader(["sh", "-c", "exec sleep 3600"])
+
+    def interrupt():
+        worker = eventually(lambda: reloader._worker)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        try:
+            eventually(lambda: reloader._worker is None)
+        finally:
+            worker.kill()
+
+    with beside(interrupt):
+        assert reloader.run() == 128 + signal.SIGTERM
 
 
 def test_signal_that_comes_while_the_worker_is_started_is_passed_on(monkeypatch):
@@ -71,7 +87,14 @@ def test_worker_that_ends_with_an_error_ends_its_reloader_only_before_the_first_
 def test_signal_that_comes_while_a_change_is_waited_for_is_left_to_the_command(tmp_path, caplog, monkeypatch):
     """No worker is there to be told."""
     mark = tmp_path / "started"
-    monkeypatch.setattr(time, "sleep", lambda _: os.kill(os.getpid(), signal.SIGTERM))  # between two looks at the files
+    look = Sources.snapshot
+
+    def interrupted(sources: Sources) -> dict[Path, float]:
+        if WAITS in caplog.text:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return look(sources)
+
+    monkeypatch.setattr(Sources, "snapshot", interrupted)
     with pytest.raises(StoppedEarly, match="SIGTERM"), stop_signals(stop_at_once):
         Reloader(["sh", "-c", f"test -e {mark} && exit 7; touch {mark}; exit 3"]).run()
     assert WAITS in caplog.text
