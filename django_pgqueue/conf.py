@@ -383,9 +383,15 @@ class Settings:
 
     @property
     def database_here(self) -> str:
-        """Alias for code that names none: that of the job that it runs for, else that of ``DATABASE``."""
+        """Alias for code that names none: that of the job, or of the admin's page, it runs for; else ``DATABASE``."""
         job = running.get()
-        return self.database if job is None else job.database
+        return job.database if job is not None else page_database.get() or self.database
+
+    @property
+    def replica_here(self) -> str:
+        """Alias to read from in place of ``database_here``: that of ``REPLICA_DATABASE`` where it copies that one."""
+        here = self.database_here
+        return self.replica_database if here == self.database else here
 
     def number_of(self, alias: str) -> int:
         """Return the number of a database, with which the ids of its jobs begin.
@@ -446,6 +452,9 @@ class RunningJob(Protocol):
 
 running: Final[contextvars.ContextVar[RunningJob | None]] = contextvars.ContextVar("django_pgqueue_job", default=None)
 """The job that the calling code runs for; set by ``jobs.context``."""
+
+page_database: Final[contextvars.ContextVar[str | None]] = contextvars.ContextVar("django_pgqueue_page", default=None)
+"""The alias of the database that a page of the admin shows; None: that of ``DATABASE``. Set by ``admin.databases``."""
 
 conf: Final = Settings()
 

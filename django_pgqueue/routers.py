@@ -8,7 +8,7 @@ APPS = {"pgqueue", "pgqueue_cutover", "pgqueue_outbox"}
 
 
 class PgQueueRouter:
-    """Sends models, admin and migrations of the queue to ``PGQUEUE["DATABASE"]``; migrations to its shards too.
+    """Sends models and migrations of the queue to ``PGQUEUE["DATABASE"]``; migrations to its shards too.
 
     Needed in ``DATABASE_ROUTERS`` only where that is not the default database.
     """

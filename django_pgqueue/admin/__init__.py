@@ -12,7 +12,7 @@
     enqueue, retry_with, forms        what people enter
     actions, confirm_all              from the button to the answer, for the actions in row_actions
     changelist, filters, keyset       lists that cost the same for a table of any size, paged by keyset
-    base, job_tables                  what all these pages share, and those of jobs
+    base, databases, job_tables       what all these pages share, and those of jobs
     formatting, links, charts         what any page is made of
 """
 

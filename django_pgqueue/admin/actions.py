@@ -23,6 +23,7 @@ from django.utils.translation import gettext as _
 
 from django_pgqueue.admin.base import QueueAdminBase
 from django_pgqueue.admin.changelist import CURSORS
+from django_pgqueue.admin.databases import with_name
 from django_pgqueue.conf import conf
 from django_pgqueue.db.queries import bounded
 from django_pgqueue.insights.formatting import grouped
@@ -85,9 +86,9 @@ def audited(request: HttpRequest) -> Iterator[Callable[[Iterable[Model], int, st
     """
 
     def log(rows: Iterable[Model], flag: int, entry: str) -> None:
-        LogEntry.objects.log_actions(request.user.pk, rows, flag, entry)  # type: ignore[arg-type]
+        LogEntry.objects.log_actions(request.user.pk, rows, flag, with_name(entry))  # type: ignore[arg-type]
 
-    with transaction.atomic(using=conf.database), transaction.atomic(using=router.db_for_write(LogEntry)):
+    with transaction.atomic(using=conf.database_here), transaction.atomic(using=router.db_for_write(LogEntry)):
         yield log
 
 
@@ -103,9 +104,6 @@ class ActionsAdmin(QueueAdminBase):
     named_by: tuple[str, ...] = ("task",)  # columns that the name of a row is made of
     largest_selection = MOST_JOBS
     takes_all = False  # actions are done to everything that matches, in the background
-
-    class Media:
-        css = {"all": ["django_pgqueue/admin.css"]}
 
     def get_urls(self) -> list[URLPattern]:
         routes = [self.pattern(f"{one.name}/", one.name, partial(self.act, action=one)) for one in self.actions]
@@ -153,7 +151,7 @@ class ActionsAdmin(QueueAdminBase):
             asked = request.GET.copy()
             for name in CURSORS:
                 asked.pop(name, None)
-            return HttpResponseRedirect(f"{self.address(f'{action.name}_matching')}?{asked.urlencode()}")
+            return HttpResponseRedirect(self.address(f"{action.name}_matching", query=asked.urlencode()))
         if not is_for_all:
             ids = self.keys(request.POST.getlist(ACTION_CHECKBOX_NAME))
         else:
@@ -187,7 +185,7 @@ class ActionsAdmin(QueueAdminBase):
             filters=_filters(request),
             is_page="page" in request.POST,
             back=self._back(request, ids),
-            jobs=self._named(ids[:MOST_NAMED]),
+            rows=[(str(row), self.address("change", row.pk)) for row in self._named(ids[:MOST_NAMED])],
             unnamed=max(len(ids) - MOST_NAMED, 0),
         )
 
@@ -200,14 +198,14 @@ class ActionsAdmin(QueueAdminBase):
             return self.confirm(request, action, ids, form)
         params = form.cleaned_data if form else {}
         with audited(request) as log:
-            done = action.perform(ids, request.user.get_username(), conf.database, params)
+            done = action.perform(ids, request.user.get_username(), conf.database_here, params)
             changes = [change for change in done if change.ids]
             for change in changes:
                 log(self._changed(change), CHANGE if change.rows is None else DELETION, change.entry)
         for change in changes:
             self.message_user(request, self._message(request, change), messages.SUCCESS)
         if skipped := set(ids).difference(*(change.ids for change in changes)):
-            for why, count in action.explain(skipped, conf.database).items():
+            for why, count in action.explain(skipped, conf.database_here).items():
                 text = _("Left alone: %(count)s (%(why)s).") % {"count": grouped(count), "why": why}
                 self.message_user(request, text, messages.WARNING)
         return HttpResponseRedirect(self._back(request, ids))
@@ -228,7 +226,7 @@ class ActionsAdmin(QueueAdminBase):
     def _changed(self, change: Change) -> Iterable[Model]:
         if change.rows is not None:
             return change.rows
-        rows = change.model._default_manager.using(conf.database)  # noqa: SLF001 - Django's own idiom
+        rows = change.model._default_manager.using(conf.database_here)  # noqa: SLF001 - Django's own idiom
         return rows.only("pk", *self.named_by).filter(pk__in=change.ids)
 
     def _message(self, request: HttpRequest, change: Change) -> str:
@@ -242,14 +240,13 @@ class ActionsAdmin(QueueAdminBase):
         return format_html('{} <a href="{}">{}</a>', message, address, _("Show job %(id)s") % {"id": row_id})
 
     def _named(self, ids: Sequence[Any]) -> list[Model]:
-        found = self.model._default_manager.using(conf.database).only("pk", *self.named_by).in_bulk(ids)  # noqa: SLF001
+        found = self.model._default_manager.using(conf.database_here).only("pk", *self.named_by).in_bulk(ids)  # noqa: SLF001
         return [found[job_id] for job_id in ids if job_id in found]
 
     def _back(self, request: HttpRequest, ids: Sequence[Any]) -> str:
         if "page" in request.POST and len(ids) == 1 and self._named(ids):
             return self.address("change", ids[0])
-        filters = _filters(request)
-        return self.address("changelist") + (f"?{filters}" if filters else "")
+        return self.address("changelist", query=_filters(request))
 
 
 def _filters(request: HttpRequest) -> str:

@@ -6,21 +6,41 @@ figures must never be what holds a snapshot of a busy database, nor what a worke
 
 import contextlib
 import functools
+import json
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import quote
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.views.main import ERROR_FLAG
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
-from django.template.response import SimpleTemplateResponse, TemplateResponse
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils.text import capfirst
+from django.utils.http import urlencode
+from django.utils.text import Truncator, capfirst
 from django.utils.translation import gettext as _
+from django.utils.translation import override
 
 from django_pgqueue.admin.changelist import READING, CappedPaginator, JobList
+from django_pgqueue.admin.databases import (
+    AT_HOME,
+    PRESERVED,
+    choices,
+    current,
+    is_elsewhere,
+    located,
+    on_its_database,
+    rendered,
+    with_name,
+)
 from django_pgqueue.admin.links import Links, crumbs
 from django_pgqueue.conf import conf
+from django_pgqueue.db.errors import one_line
 from django_pgqueue.db.queries import TookTooLong, bounded
 
 Page = Callable[..., HttpResponse]
@@ -39,8 +59,7 @@ def bounded_page(view: Page) -> Page:
             if request.method not in READING:
                 return view(self, request, *args, **kwargs)
             with bounded():
-                response = view(self, request, *args, **kwargs)
-                return response.render() if isinstance(response, SimpleTemplateResponse) else response
+                return rendered(view(self, request, *args, **kwargs))
         except TookTooLong:
             return self.too_long(request)
 
@@ -71,16 +90,46 @@ class QueueAdminBase(admin.ModelAdmin):  # type: ignore[type-arg]
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
 
+    class Media:
+        css = {"all": ["django_pgqueue/admin.css"]}
+
+    @property
+    def urls(self) -> list[URLPattern]:
+        patterns: list[URLPattern] = self.get_urls()
+        for one in patterns:
+            one.callback = on_its_database(self, one.callback)
+        return patterns
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
+        return rows.using(conf.database_here) if is_elsewhere() else rows
+
+    def get_preserved_filters(self, request: HttpRequest) -> str:
+        """Let Django's own links, forms and redirects, which have these, lead to the database that is shown."""
+        preserved = super().get_preserved_filters(request)
+        if not current():
+            return preserved
+        query = located("", QueryDict(preserved).get(PRESERVED, "")).removeprefix("?")
+        return urlencode({PRESERVED: query}) if query else ""
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> LogEntry:
+        """Add the name of another database to Django's words, which are stored as English then."""
+        if is_elsewhere():
+            with override("en"):
+                words = LogEntry(change_message=message if isinstance(message, str) else json.dumps(message))
+                message = with_name(words.get_change_message())
+        return super().log_change(request, obj, message)
+
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         return lookup in self.lookups
 
     def may(self, request: HttpRequest, permission: str) -> bool:
         return self.has_view_permission(request) and request.user.has_perm(f"{self.opts.app_label}.{permission}")
 
-    def address(self, name: str, *args: Any) -> str:
+    def address(self, name: str, *args: Any, query: str = "") -> str:
         """Return the address of the list, of a row's page (``change`` and its key) or of an action."""
         route = f"admin:{self.opts.app_label}_{self.opts.model_name}_{name}"
-        return reverse(route, args=[quote(arg) for arg in args], current_app=self.admin_site.name)
+        return located(reverse(route, args=[quote(arg) for arg in args], current_app=self.admin_site.name), query)
 
     def pattern(self, route: str, name: str, view: Page) -> URLPattern:
         """Return the URL pattern of a view; ``name``: as for ``address``."""
@@ -99,6 +148,7 @@ class QueueAdminBase(admin.ModelAdmin):  # type: ignore[type-arg]
             "opts": self.opts,
             "media": self.media,
             "crumbs": crumbs(self.admin_site, self.opts, (title, "")),
+            "databases": current(),
             **context,
         }
         request.current_app = self.admin_site.name
@@ -110,6 +160,17 @@ class QueueAdminBase(admin.ModelAdmin):  # type: ignore[type-arg]
         again = request.get_full_path() if request.method in READING else ""
         seconds, back = conf.read_timeout_seconds, self.address("changelist")
         page = self.page(request, "too_long", _("Stopped"), seconds=seconds, again=again, back=back)
+        page.status_code = 503
+        return page
+
+    def away(self, request: HttpRequest, error: Exception) -> TemplateResponse:
+        """Return the page for a database that does not answer."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        again, why = request.get_full_path() if request.method in READING else "", one_line(error.__cause__ or error)
+        path = self.address("changelist").partition("?")[0]
+        context = {"alias": conf.database_here, "why": why, "again": again, "databases": choices(path)}
+        page = self.page(request, "away", _("No answer"), **context)
         page.status_code = 503
         return page
 
@@ -128,7 +189,12 @@ class QueueAdminBase(admin.ModelAdmin):  # type: ignore[type-arg]
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Show the list under its name: "Select dead job to view" is no sentence in languages that inflect."""
         title = capfirst(self.opts.verbose_name_plural)
-        return super().changelist_view(request, {"title": title, **(extra_context or {})})
+        databases = current() if self.opts.model_name in AT_HOME else choices(request.path)
+        context = {"title": title, "databases": databases, **(extra_context or {})}
+        response = super().changelist_view(request, context)
+        if response.status_code == HTTPStatus.FOUND and response["Location"] == f"{request.path}?{ERROR_FLAG}=1":
+            return HttpResponseRedirect(located(request.path, f"{ERROR_FLAG}=1"))
+        return response
 
     @bounded_page
     def changeform_view(
@@ -140,11 +206,14 @@ class QueueAdminBase(admin.ModelAdmin):  # type: ignore[type-arg]
     ) -> HttpResponse:
         """Show a row under the name of its kind, for the same reason."""
         title = {"title": capfirst(self.opts.verbose_name)} if object_id else {}
-        return super().changeform_view(request, object_id, form_url, {**title, **(extra_context or {})})
+        is_change_elsewhere = is_elsewhere() and request.method not in READING  # Django's transaction is at home
+        with transaction.atomic(using=conf.database_here) if is_change_elsewhere else contextlib.nullcontext():
+            return super().changeform_view(request, object_id, form_url, {**title, **(extra_context or {})})
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        context |= self._place()
         if row := kwargs.get("obj"):
-            context |= self.context_of(request, row)
+            context |= self._place((Truncator(row).words(18), "")) | self.context_of(request, row)
         return super().render_change_form(request, context, *args, **kwargs)
 
     def context_of(self, request: HttpRequest, row: Any) -> dict[str, Any]:
@@ -152,4 +221,17 @@ class QueueAdminBase(admin.ModelAdmin):  # type: ignore[type-arg]
         return {}
 
     delete_view = bounded_page(admin.ModelAdmin.delete_view)
-    history_view = bounded_page(admin.ModelAdmin.history_view)
+
+    @bounded_page
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        key = unquote(object_id)
+        context = self._place((key, self.address("change", key)), (_("History"), ""))
+        return super().history_view(request, object_id, {**context, **(extra_context or {})})
+
+    def _place(self, *trail: tuple[Any, str]) -> dict[str, Any]:
+        """Return the context that says on which database a page is; nothing where there is one only."""
+        if not (databases := current()):
+            return {}
+        return {"databases": databases} | ({"crumbs": crumbs(self.admin_site, self.opts, *trail)} if trail else {})

@@ -48,7 +48,7 @@ class BulkActionAdmin(ReadOnlyAdmin, QueueAdminBase):
     created = column_of("created_at", gettext_lazy("asked for"), moment)
 
     class Media:
-        css = {"all": ["django_pgqueue/admin.css", "django_pgqueue/bulk_actions.css"]}
+        css = {"all": ["django_pgqueue/bulk_actions.css"]}
 
     def get_urls(self) -> list[URLPattern]:
         return [self.pattern("<path:object_id>/stop/", "stop", self.stop_view), *super().get_urls()]
@@ -61,7 +61,7 @@ class BulkActionAdmin(ReadOnlyAdmin, QueueAdminBase):
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
         if request.method == "POST":
             with audited(request) as log:
-                stopped = stop([bulk_action.pk], by=request.user.get_username(), database=conf.database)
+                stopped = stop([bulk_action.pk], by=request.user.get_username(), database=conf.database_here)
                 if stopped:
                     log([bulk_action], CHANGE, "Stopped.")
             if stopped:
@@ -97,7 +97,8 @@ class BulkActionAdmin(ReadOnlyAdmin, QueueAdminBase):
                 (_("begun"), exact_moment(bulk_action.started_at)),
                 (_("ended"), exact_moment(bulk_action.ended_at)),
             ],
-            "is_forsaken": is_open and not has_living_worker(conf.database),
+            "is_forsaken": is_open and not has_living_worker(conf.database_here),
+            "history_address": self.address("history", bulk_action.pk),
             "stop_address": self.address("stop", bulk_action.pk) if is_open and self.may(request, STOP) else "",
         }
 

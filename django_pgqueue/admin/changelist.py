@@ -16,6 +16,7 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from django_pgqueue.admin.databases import DATABASE, is_elsewhere, located
 from django_pgqueue.admin.formatting import to_the_second
 from django_pgqueue.admin.keyset import LAST, BadCursor, Route, Window, instant_of, page_of, window_of
 from django_pgqueue.conf import conf
@@ -72,13 +73,23 @@ class JobList(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         self.result_list = list(self.result_list)
-        if not self.query:
-            self.full_result_count = self.result_count  # else the search form speaks of results
+        if not self.query or is_elsewhere():  # else the search form speaks of results, with a link to all at home
+            self.full_result_count = self.result_count
         self._complete(request)
 
     def _complete(self, request: HttpRequest) -> None:
         model_admin: Any = self.model_admin
         model_admin.complete(self.result_list, model_admin.links(request))
+
+    def get_filters_params(self, params: Any = None) -> Any:
+        """Leave out the database, which is none of the filters."""
+        found = super().get_filters_params(params)
+        if len(conf.databases) > 1:
+            found.pop(DATABASE, None)
+        return found
+
+    def url_for_result(self, result: Any) -> str:
+        return located(super().url_for_result(result))
 
 
 class KeysetList(JobList):
@@ -199,7 +210,7 @@ def _end(cursor: str) -> str:
 
 def list_database(request: HttpRequest) -> str:
     """Return the alias that a list of jobs is read from: the replica's, unless an action selects from it."""
-    return conf.replica_database if request.method in READING else conf.database
+    return conf.replica_here if request.method in READING else conf.database_here
 
 
 def names(query: str, alias: str, limit: int = MOST_CHOICES) -> list[str]:

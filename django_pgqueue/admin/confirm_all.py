@@ -59,7 +59,7 @@ def in_words(chosen: Filter, source: Source) -> Iterator[tuple[str, str]]:
         if values:
             yield name, ", ".join(values)
     if chosen.stage is not None:
-        yield _("stage"), stage_named(chosen.stage, conf.database)
+        yield _("stage"), stage_named(chosen.stage, conf.database_here)
     if chosen.cause is not None:
         yield _("died of"), _cause(chosen.cause)
     if chosen.older_than_seconds is not None:
@@ -76,7 +76,7 @@ def in_words(chosen: Filter, source: Source) -> Iterator[tuple[str, str]]:
 
 
 def _cause(cause: int) -> str:
-    latest = DeadJob.objects.using(conf.database).filter(cause=cause).order_by("-died_at", "-id")
+    latest = DeadJob.objects.using(conf.database_here).filter(cause=cause).order_by("-died_at", "-id")
     found = latest.only("task", "reason", "errors").first()
     if found is None:
         return _("a cause of which no job is dead now (%(number)s)") % {"number": cause}
@@ -125,7 +125,7 @@ def matching(admin: ActionsAdmin, request: HttpRequest, action: AdminAction) -> 
     many = action.many
     if not admin.may(request, action.permission) or many is None:
         raise PermissionDenied
-    back = f"{admin.address('changelist')}?{request.GET.urlencode()}"
+    back = admin.address("changelist", query=request.GET.urlencode())
     try:
         chosen, count = admin.chosen(request), _count(admin, request)
     except IncorrectLookupParameters:
@@ -151,7 +151,7 @@ def matching(admin: ActionsAdmin, request: HttpRequest, action: AdminAction) -> 
         forms=asked,
         count=counted(count),
         words=in_words(chosen, many.source),
-        has_worker=has_living_worker(conf.database),
+        has_worker=has_living_worker(conf.database_here),
         back=back,
     )
 
@@ -172,10 +172,10 @@ def _begin(request: HttpRequest, many: Action, chosen: Filter, params: dict[str,
     by = request.user.get_username()
     rate = params.pop("rate")
     with audited(request) as log:
-        bulk_action_id = begin(many, chosen, by=by, params=params, rate=rate, expected=count, database=conf.database)
+        bulk_action_id = begin(many, chosen, by=by, params=params, rate=rate, expected=count)
         with override("en"):  # stored, so not translated
             entry = f"Begun: {many.name}, {sentence(chosen, many.source)}; {counted(count)} matched."
-        log([BulkAction.objects.using(conf.database).get(pk=bulk_action_id)], ADDITION, entry)
+        log([BulkAction.objects.using(conf.database_here).get(pk=bulk_action_id)], ADDITION, entry)
     return bulk_action_id
 
 

@@ -20,6 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin.actions import ActionsAdmin
 from django_pgqueue.admin.base import bounded_page
 from django_pgqueue.admin.changelist import list_database, names
+from django_pgqueue.admin.databases import choices, located
 from django_pgqueue.admin.filters import (
     HELP,
     DeadQueueFilter,
@@ -79,6 +80,9 @@ class DeadJobAdmin(JobsAdmin):
             *super().get_urls(),
         ]
 
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        return super().changelist_view(request, {"causes_address": self.address("causes"), **(extra_context or {})})
+
     def context_of(self, request: HttpRequest, job: Any) -> dict[str, Any]:
         retry = self.address("retry_with", job.pk) if self.may(request, PERMISSION) else ""
         return super().context_of(request, job) | {"retry_address": retry}
@@ -108,7 +112,7 @@ class DeadJobAdmin(JobsAdmin):
         return base, Q(**{name: getattr(asked, name) for name in names[1:]}) or None
 
     def complete(self, jobs: list[DeadJob], links: Links) -> None:
-        page = DeadJob.objects.using(conf.replica_database).filter(pk__in=[job.pk for job in jobs])
+        page = DeadJob.objects.using(conf.replica_here).filter(pk__in=[job.pk for job in jobs])
         latest = dict(page.values_list("pk", KeyTransform("-1", "errors")))
         for job in jobs:
             job.latest = latest.get(job.pk)  # type: ignore[attr-defined]
@@ -135,7 +139,7 @@ class HourBar(NamedTuple):
 def dead_groups_view(admin: ActionsAdmin, request: HttpRequest) -> HttpResponse:
     if not admin.has_view_permission(request):
         raise PermissionDenied
-    found = dead_groups(conf.database, now=timezone.now(), behind=_begins(request))
+    found = dead_groups(conf.database_here, now=timezone.now(), behind=_begins(request))
     last = found.causes[-1] if found.causes else None
     return admin.page(
         request,
@@ -145,7 +149,8 @@ def dead_groups_view(admin: ActionsAdmin, request: HttpRequest) -> HttpResponse:
         lines=[_cause_row(cause, admin, request) for cause in found.causes],
         is_first="after" not in request.GET,
         is_partial=found.is_partial,
-        next=f"?{urlencode({'after': _cursor(last)})}" if last and found.is_more else "",
+        next=located("", urlencode({"after": _cursor(last)})) if last and found.is_more else "",
+        databases=choices(request.path),
     )
 
 
@@ -176,10 +181,10 @@ def _cause_row(cause: DeadGroup, admin: ActionsAdmin, request: HttpRequest) -> d
         "bars": [HourBar(math.ceil(HEIGHTS * hour.number / (cause.most or 1)), _hour(hour)) for hour in cause.hours],
         "day": _day(cause),
         "caption": gettext("deaths by the hour, last 24 h; highest: %(number)s") % {"number": grouped(cause.most)},
-        "address": f"{admin.address('changelist')}?{narrowed}",  # of the list of these jobs
+        "address": admin.address("changelist", query=narrowed),  # of the list of these jobs
         "latest": admin.address("change", cause.job_id),
         "actions": [
-            (words, f"{admin.address(f'{action.name}_matching')}?{narrowed}")
+            (words, admin.address(f"{action.name}_matching", query=narrowed))
             for action, words in offered
             if admin.may(request, action.permission)
         ],

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue import registry
 from django_pgqueue.admin.actions import ActionsAdmin, audited
+from django_pgqueue.admin.databases import is_elsewhere, located, showing
 from django_pgqueue.admin.formatting import linked
 from django_pgqueue.admin.forms import JobForm
 from django_pgqueue.admin.links import crumbs
@@ -66,6 +67,8 @@ def enqueue_view(admin: ActionsAdmin, request: HttpRequest) -> HttpResponse:
         raise PermissionDenied
     name, tasks = request.GET.get("task", ""), _offered()
     if name not in tasks:
+        if (task := registry.find(name)) and task.database in conf.databases:
+            return HttpResponseRedirect(located(request.path, request.GET.urlencode(), alias=task.database))
         unknown = gettext("This code has no task %(task)s.") % {"task": name} if name else ""
         return _page(admin, request, {"tasks": tasks, "problem": unknown})
     form = EnqueueForm(tasks[name], request.POST if request.method == "POST" else None)
@@ -79,34 +82,37 @@ def enqueue_view(admin: ActionsAdmin, request: HttpRequest) -> HttpResponse:
 
 
 def _offered() -> dict[str, TaskDefinition]:
-    """Return the tasks whose jobs are in the database of the admin, by name."""
+    """Return the tasks whose jobs are put on the database of the page, by name."""
     tasks = map(registry.get, registry.known())
-    return {task.name: task for task in tasks if task.database == conf.database}
+    return {task.name: task for task in tasks if task.database == conf.database_here}
 
 
 def _page(admin: ActionsAdmin, request: HttpRequest, more: dict[str, Any]) -> HttpResponse:
     title = gettext("Enqueue a job")
     trail = crumbs(admin.admin_site, admin.opts, (title, ""))
-    return admin.page(request, "enqueue", title, crumbs=trail, back=admin.address("changelist"), **more)
+    here = conf.database_here if is_elsewhere() else ""
+    return admin.page(request, "enqueue", title, crumbs=trail, back=admin.address("changelist"), database=here, **more)
 
 
 def _enqueue(admin: ActionsAdmin, request: HttpRequest, form: EnqueueForm) -> HttpResponse:
     with audited(request) as log:
-        is_first = once(f"enqueue-form:{form.cleaned_data['form']}", database=conf.database)
+        is_first = once(f"enqueue-form:{form.cleaned_data['form']}", database=conf.database_here)
         if is_first:
             args, kwargs = form.arguments
             handle = enqueue_one(form.chosen, args, kwargs)
             job = Job(pk=handle.id, task=form.task.name)
-            if handle.created:
-                log([job], ADDITION, "Enqueued by the form.")
-            else:
-                log([job], CHANGE, "Not enqueued by the form: this job has the unique key.")
+            with showing(handle.database):  # its queue may be on another one than the page
+                if handle.created:
+                    log([job], ADDITION, "Enqueued by the form.")
+                else:
+                    log([job], CHANGE, "Not enqueued by the form: this job has the unique key.")
     if not is_first:
         admin.message_user(request, gettext("This form was sent before. Nothing was enqueued."), messages.WARNING)
         return HttpResponseRedirect(admin.address("changelist"))
     words, level = gettext("Job {job} was enqueued."), messages.SUCCESS
     if not handle.created:
         words, level = gettext("The live job {job} has the unique key. No job was added."), messages.WARNING
-    address = admin.links(request).to_row("job", handle.id) if handle.database == conf.database else ""
+    with showing(handle.database):
+        address = admin.links(request).to_row("job", handle.id)
     admin.message_user(request, format_html(words, job=linked(handle.id, address)), level)
     return HttpResponseRedirect(address or admin.address("changelist"))

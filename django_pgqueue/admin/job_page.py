@@ -56,7 +56,7 @@ class JobPage:
         self.renderer = Renderer(self.links, self.scrub)
 
     def why(self) -> list[tuple[str, Sentence]]:
-        return [(self.renderer.sentence(one), one) for one in why(self.one, conf.database)]
+        return [(self.renderer.sentence(one), one) for one in why(self.one, conf.database_here)]
 
     def timeline(self) -> list[TimelineItem]:
         return [
@@ -142,7 +142,7 @@ class JobPage:
         yield from self._lists()
 
     def _workflow(self, stage_id: int) -> Iterator[Fact]:
-        alias, workflow_id = conf.database, stage_id >> 16
+        alias, workflow_id = conf.database_here, stage_id >> 16
         workflow = Workflow.objects.using(alias).only("pk", "name").filter(pk=workflow_id).first()
         stage = Stage.objects.using(alias).only("pk", "name").filter(pk=stage_id).first()
         if workflow is None or stage is None:
@@ -153,8 +153,8 @@ class JobPage:
         yield _("Stage"), linked(stage.name, page and f"{page}#pgqueue-stage-{stage_id}")
 
     def _of_key(self, key: str) -> Iterator[Fact]:
-        holders = [job(holder) for holder in holders_of(key, conf.database) if holder != self.one.pk]
-        waiting = Job.objects.using(conf.database).filter(concurrency_key=key, status=Status.LIMITED)
+        holders = [job(holder) for holder in holders_of(key, conf.database_here) if holder != self.one.pk]
+        waiting = Job.objects.using(conf.database_here).filter(concurrency_key=key, status=Status.LIMITED)
         ids = list(waiting.exclude(pk=self.one.pk).values_list("pk", flat=True)[: MOST_WAITING + 1])
         for name, refs in ((_("Has a slot of it"), holders), (_("Waits for one"), [job(one) for one in ids])):
             if refs:
@@ -184,7 +184,7 @@ def _schedule(schedule_id: int) -> Ref:
 def go_where_it_is(admin: ActionsAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
     """Send the user to the table in which a job is by now; or say that nothing is kept of it."""
     text = unquote(object_id)
-    found = find(int(text), conf.database) if is_integer(text) else None
+    found = find(int(text), conf.database_here) if is_integer(text) else None
     if found is None:
         words = ngettext(
             "There is no job %(id)s: it was never committed, or nothing is kept of it any more. Succeeded jobs are "

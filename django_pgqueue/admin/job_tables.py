@@ -17,6 +17,7 @@ from django_pgqueue.admin.actions import ActionsAdmin
 from django_pgqueue.admin.base import ReadOnlyAdmin, bounded_page
 from django_pgqueue.admin.changelist import KeysetList, list_database
 from django_pgqueue.admin.confirm_all import matching
+from django_pgqueue.admin.databases import search_of_key
 from django_pgqueue.admin.filters import RequestedFilter, filter_of, has_argument, has_tag, requested_filter
 from django_pgqueue.admin.formatting import live_column, moment_of, pretty_json_of, sentence_of
 from django_pgqueue.admin.job_page import JobPage, go_where_it_is
@@ -84,7 +85,7 @@ class JobsAdmin(ReadOnlyAdmin, ActionsAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Bound the statements on a replica too."""
         alias = list_database(request)
-        with contextlib.nullcontext() if alias == conf.database else bounded(alias):
+        with contextlib.nullcontext() if alias == conf.database_here else bounded(alias):
             return super().changelist_view(request, extra_context)
 
     def asked(self, request: HttpRequest) -> RequestedFilter:
@@ -128,7 +129,8 @@ class JobsAdmin(ReadOnlyAdmin, ActionsAdmin):
             ("succeededjob", _("Search succeeded jobs")),
         )
         found = [(str(words), links.to_list(model, q=query)) for model, words in tables if model != own]
-        return [(words, address) for words, address in found if address]
+        others = [(words, address) for words, address in found if address]
+        return [*search_of_key(request, self.model, query), *others]
 
     def context_of(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         return super().context_of(request, row) | {"page": JobPage(self, request, row)}

@@ -112,6 +112,6 @@ class JobAdmin(JobsAdmin):
         return Route(along, base, narrowed) if asked.queue or base != narrowed else Route(along, base)
 
     def complete(self, jobs: list[Job], links: Links) -> None:
-        workers = Worker.objects.using(conf.replica_database).in_bulk({job.worker_id for job in jobs if job.worker_id})
+        workers = Worker.objects.using(conf.replica_here).in_bulk({job.worker_id for job in jobs if job.worker_id})
         for job in jobs:
             job.runs_on = workers.get(job.worker_id)  # type: ignore[attr-defined]

@@ -12,6 +12,9 @@ from django.utils.http import urlencode
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
+from django_pgqueue.admin.databases import AT_HOME, located
+from django_pgqueue.conf import conf
+
 APP = "pgqueue"
 
 
@@ -24,8 +27,7 @@ class Links:
 
     def to_list(self, model: str, **filters: Any) -> str:
         chosen = {name: value for name, value in filters.items() if value not in ("", None)}
-        address = self._to(model, "changelist")
-        return f"{address}?{urlencode(chosen)}" if address and chosen else address
+        return self._to(model, "changelist", query=urlencode(chosen))
 
     def to_causes(self) -> str:
         return self._to("deadjob", "causes")
@@ -33,13 +35,14 @@ class Links:
     def to_row(self, model: str, key: Any) -> str:
         return self._to(model, "change", quote(str(key)))
 
-    def _to(self, model: str, name: str, *args: str) -> str:
+    def _to(self, model: str, name: str, *args: str, query: str = "") -> str:
         if not any(self._user.has_perm(f"{APP}.{right}_{model}") for right in ("view", "change")):
             return ""
         try:
-            return reverse(f"admin:{APP}_{model}_{name}", args=args, current_app=self._site.name)
+            path = reverse(f"admin:{APP}_{model}_{name}", args=args, current_app=self._site.name)
         except NoReverseMatch:
             return ""  # a project's own site that has registered less
+        return located(path, query, alias=conf.database if model in AT_HOME else None)
 
 
 ARE_LISTED = django.VERSION >= (6, 1)  # the path is a list from then on; the stylesheet knows no other
@@ -52,7 +55,7 @@ def crumbs(site: AdminSite, opts: Any, *trail: tuple[Any, str]) -> str:
         trail: names and addresses behind the list; the last one needs no address.
     """
     app = reverse("admin:app_list", args=[opts.app_label], current_app=site.name)
-    list_address = reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist", current_app=site.name)
+    list_address = located(reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist", current_app=site.name))
     steps: tuple[tuple[Any, str], ...] = (
         (_("Home"), reverse("admin:index", current_app=site.name)),
         (opts.app_config.verbose_name, app),

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from django_pgqueue.admin.base import QueueAdminBase, ReadOnlyAdmin, bounded_page
 from django_pgqueue.admin.charts import STYLES, throughput_chart
+from django_pgqueue.admin.databases import choices, showing
 from django_pgqueue.admin.links import Links, crumbs
 from django_pgqueue.admin.queues import NUMBERS, Cell, cells_of, jobs_cell
 from django_pgqueue.conf import conf
@@ -56,7 +57,7 @@ class OverviewAdmin(ReadOnlyAdmin, QueueAdminBase):
     """One page: the health of the queue and its work."""
 
     class Media:
-        css = {"all": ["django_pgqueue/admin.css", "django_pgqueue/overview.css", *STYLES]}
+        css = {"all": ["django_pgqueue/overview.css", *STYLES]}
 
     def get_urls(self) -> list[URLPattern]:
         return [self.pattern("", "changelist", self.changelist_view)]
@@ -66,11 +67,12 @@ class OverviewAdmin(ReadOnlyAdmin, QueueAdminBase):
         if not self.has_view_permission(request):
             raise PermissionDenied
         trail = crumbs(self.admin_site, self.opts)
-        context = {"crumbs": trail, **self._shown(self.links(request)), **(extra_context or {})}
+        figures = self._shown(self.links(request), request)
+        context = {"crumbs": trail, "databases": choices(request.path), **figures, **(extra_context or {})}
         return self.page(request, "overview", _("Overview"), **context)
 
-    def _shown(self, links: Links) -> dict[str, Any]:
-        alias = conf.database
+    def _shown(self, links: Links, request: HttpRequest) -> dict[str, Any]:
+        alias = conf.database_here
         workers = list(living_workers(alias))
         per_minute = throughput.per_minute(alias)
         per_quarter, by_queue = throughput.of_day(alias)
@@ -79,9 +81,9 @@ class OverviewAdmin(ReadOnlyAdmin, QueueAdminBase):
                 queues, is_counted = lines(alias, workers), True
         except TookTooLong:
             queues, is_counted = [], False
-        shards = [_shard(other) for other in conf.databases if other != alias]
+        shards = [_shard(one.alias, one.address) for one in choices(request.path) if one.address]
         found = [_finding_row(finding, links) for finding in findings(alias, queues=queues)]
-        found += [_shard_finding(finding, shard) for shard in shards for finding in shard.findings]
+        found += [_shard_finding(finding, shard, links) for shard in shards for finding in shard.findings]
         found.sort(key=lambda row: row["finding"].level is not Level.ERROR)
         hour, day = throughput.total(per_minute), throughput.total(per_quarter)
         return {
@@ -119,14 +121,15 @@ def _rows(
 
 
 class Shard(NamedTuple):
-    """A database that holds a queue, other than the one that the admin shows."""
+    """A database that holds a queue, other than the one that the page is for."""
 
     name: str
+    address: str
     findings: list[Finding]
     cells: list[Cell]  # none if it does not answer
 
 
-def _shard(alias: str) -> Shard:
+def _shard(alias: str, address: str) -> Shard:
     try:
         workers = list(living_workers(alias))
         with bounded(alias):
@@ -134,13 +137,13 @@ def _shard(alias: str) -> Shard:
         found = findings(alias, queues=queues)
     except (Error, psycopg.Error, TookTooLong) as error:
         connections[alias].close()
-        return Shard(alias, [_away(error)], [])
+        return Shard(alias, address, [_away(error)], [])
     cells = [
         *(Cell(str(total(getattr(queue, status) for queue in queues))) for status in NUMBERS),
         _oldest_of(queues),
         Cell(str(len(workers)), kind="" if workers else "bad"),
     ]
-    return Shard(alias, found, cells)
+    return Shard(alias, address, found, cells)
 
 
 def _away(error: Exception) -> Finding:
@@ -152,10 +155,11 @@ def _away(error: Exception) -> Finding:
     )
 
 
-def _shard_finding(finding: Finding, shard: Shard) -> dict[str, Any]:
-    """Return a finding that names its database; the lists of the admin, to which a link would lead, show another."""
+def _shard_finding(finding: Finding, shard: Shard, links: Links) -> dict[str, Any]:
+    """Return a finding that names its database, with links to there."""
     words = _("On the database %(database)s: %(what)s") % {"database": shard.name, "what": finding.what}
-    return {"finding": replace(finding, what=words), "words": "", "address": ""}
+    with showing(shard.name):
+        return _finding_row(replace(finding, what=words), links)
 
 
 def _oldest_of(queues: Sequence[QueueLine]) -> Cell:

@@ -1,10 +1,10 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.core.exceptions import BadRequest
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.utils.html import format_html
 from django.utils.translation import gettext, pgettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
@@ -13,6 +13,7 @@ from django_pgqueue import queues
 from django_pgqueue.admin.actions import NUL, ActionsAdmin, AdminAction
 from django_pgqueue.admin.base import ReadOnlyAdmin
 from django_pgqueue.admin.charts import STYLES, throughput_chart
+from django_pgqueue.admin.databases import PRESERVED, is_elsewhere
 from django_pgqueue.admin.formatting import Column, label, linked, live_column, moment_of
 from django_pgqueue.admin.forms import RATE, LimitsForm
 from django_pgqueue.admin.links import Links
@@ -155,7 +156,7 @@ class QueueAdmin(ReadOnlyAdmin, ActionsAdmin):
         """Return a queue; one that is not stored where no worker has served it yet, but jobs are in it."""
         if found := super().get_object(request, object_id, from_field):
             return found
-        if NUL in object_id or from_field or not lines_of([object_id], conf.database)[0].is_known:
+        if NUL in object_id or from_field or not lines_of([object_id], conf.database_here)[0].is_known:
             return None
         queue: Any = Queue(name=object_id)  # as it is: Django has unquoted it already
         queue.is_paused = False
@@ -168,8 +169,8 @@ class QueueAdmin(ReadOnlyAdmin, ActionsAdmin):
         return changelist
 
     def complete(self, queues: list[Any], links: Links) -> None:
-        lines = lines_of([queue.name for queue in queues], conf.database)
-        pace = paces(lines, conf.database)
+        lines = lines_of([queue.name for queue in queues], conf.database_here)
+        pace = paces(lines, conf.database_here)
         cells = {line.name: cells_of(line, pace[line.name], links) for line in lines}
         for queue in queues:
             queue.cells = cells[queue.name]
@@ -177,7 +178,7 @@ class QueueAdmin(ReadOnlyAdmin, ActionsAdmin):
     def context_of(self, request: HttpRequest, queue: Any) -> dict[str, Any]:
         with bounded():
             self.complete([queue], self.links(request))
-            series = throughput.per_minute(conf.database, queue=queue.name)[:-1]
+            series = throughput.per_minute(conf.database_here, queue=queue.name)[:-1]
         columns = [getattr(self, name) for name in TILES]
         return super().context_of(request, queue) | {
             "tiles": [(column.short_description, column(queue)) for column in columns],
@@ -193,7 +194,17 @@ class QueueAdmin(ReadOnlyAdmin, ActionsAdmin):
             number, period = limits["rate_limit"], limits["rate_period_seconds"]
             wanted |= {"rate": number and f"{number}/{period!r}s", "burst": limits["rate_burst"]}
         if wanted:  # otherwise limits of the code would be taken for some that were set by hand
-            queues.limit(obj.pk, **wanted, by=by, database=conf.database)
+            queues.limit(obj.pk, **wanted, by=by, database=conf.database_here)
+
+    def response_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
+        """Stay on another database: Django's own answer links to the queue of this name at home."""
+        if not is_elsewhere():
+            return super().response_change(request, obj)
+        words = gettext("The limits of the queue %(name)s were changed.") % {"name": obj.pk}
+        self.message_user(request, words, messages.SUCCESS)
+        preserved = QueryDict(self.get_preserved_filters(request)).get(PRESERVED, "")
+        back = self.address("changelist", query=preserved)
+        return HttpResponseRedirect(request.get_full_path() if "_continue" in request.POST else back)
 
     state = live_column("state", _("state"), _state)
     queued = figure("queued", _("queued"))

@@ -158,10 +158,10 @@ def _retry(admin: ActionsAdmin, request: HttpRequest, form: RetryForm) -> HttpRe
             priority=said["priority"],
             form=said["form"],
             by=by,
-            database=conf.database,
+            database=conf.database_here,
         )
         if retried.id is not None:
-            is_gone = said.get("removes", False) and bool(purge([dead.pk], by=by, database=conf.database))
+            is_gone = said.get("removes", False) and bool(purge([dead.pk], by=by, database=conf.database_here))
             entry = f"Retried with changed arguments as job {retried.id}{', and purged' if is_gone else ''}."
             log([dead], CHANGE, entry)
             new = Job(pk=retried.id, task=form.task.name)

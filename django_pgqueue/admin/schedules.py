@@ -127,11 +127,11 @@ class ScheduleAdmin(ActionsAdmin):
         links = self.links(request)
         with bounded():
             self.complete([schedule], links)
-            rows = [_run_row(run, links) for run in runs(schedule, conf.database)]
+            rows = [_run_row(run, links) for run in runs(schedule, conf.database_here)]
         return super().context_of(request, schedule) | {"runs": rows}
 
     def complete(self, schedules: list[Any], links: Links) -> None:
-        jobs = outcomes(schedules, conf.database)
+        jobs = outcomes(schedules, conf.database_here)
         for schedule in schedules:
             schedule.last_job, schedule.links = jobs.get(schedule.pk), links
 
@@ -152,7 +152,7 @@ class ScheduleAdmin(ActionsAdmin):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's
         """Write the changed fields and nothing else: a worker may just have advanced the schedule."""
-        with connections[conf.database].cursor() as cursor:
+        with connections[conf.database_here].cursor() as cursor:
             cursor.execute("SELECT statement_timestamp()")
             [now] = cursor.fetchone()
         fields = {name for name in form.changed_data if getattr(obj, name) != form.initial.get(name)}

@@ -91,13 +91,13 @@ class WorkerAdmin(ReadOnlyAdmin, ActionsAdmin):
         return with_clock(super().get_queryset(request))
 
     def complete(self, workers: list[Any], links: Links) -> None:
-        for state in states_of(workers, conf.database):
+        for state in states_of(workers, conf.database_here):
             state.row.standing = state  # type: ignore[attr-defined]
 
     def context_of(self, request: HttpRequest, worker: Any) -> dict[str, Any]:
         links = self.links(request)
         self.complete([worker], links)
-        found = jobs_of(worker.pk, conf.database, limit=MOST_JOBS + 1)
+        found = jobs_of(worker.pk, conf.database_here, limit=MOST_JOBS + 1)
         return super().context_of(request, worker) | {
             "jobs": [(job, links.to_row("job", job.id), brief(job.seconds)) for job in found[:MOST_JOBS]],
             "has_more": len(found) > MOST_JOBS,
@@ -114,7 +114,9 @@ class WorkerAdmin(ReadOnlyAdmin, ActionsAdmin):
     @admin.display(description=_("command"))
     def command(self, worker: Worker) -> str:
         """Name the other processes of the same command: they stop together."""
-        others = Worker.objects.using(conf.database).filter(supervisor_id=worker.supervisor_id).exclude(pk=worker.pk)
+        others = (
+            Worker.objects.using(conf.database_here).filter(supervisor_id=worker.supervisor_id).exclude(pk=worker.pk)
+        )
         pids = [str(pid) for pid in others.order_by("pid").values_list("pid", flat=True)[:CAP]]
         if not pids:
             return gettext("This is its only process.")

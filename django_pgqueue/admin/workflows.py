@@ -26,6 +26,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin.actions import NUL, ActionsAdmin, AdminAction
 from django_pgqueue.admin.base import ReadOnlyAdmin, bounded_page
 from django_pgqueue.admin.changelist import KeysetList, list_database
+from django_pgqueue.admin.databases import located, search_of_key
 from django_pgqueue.admin.filters import ChoiceFilter, NameFilter
 from django_pgqueue.admin.formatting import Renderer, exact_moment, label, linked, live_column, moment, pretty_json
 from django_pgqueue.admin.keyset import NEWEST, IndexOrder, Route, is_integer
@@ -168,18 +169,18 @@ class WorkflowAdmin(ReadOnlyAdmin, ActionsAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Bound the statements on a replica too."""
         alias = list_database(request)
-        with contextlib.nullcontext() if alias == conf.database else bounded(alias):
+        with contextlib.nullcontext() if alias == conf.database_here else bounded(alias):
             return super().changelist_view(request, {"alarms": self._alarms, **(extra_context or {})})
 
     def _alarms(self) -> Iterator[tuple[str, str]]:
         """Yield what needs people: words, and the address of the list. The template calls it, where it is bounded."""
-        found, address = alarms(conf.replica_database), self.address("changelist")
+        found = alarms(conf.replica_here)
         stuck = ngettext("%(number)s workflow is stuck", "%(number)s workflows are stuck", found.stuck)
         overdue = ngettext("%(number)s workflow is overdue", "%(number)s workflows are overdue", found.overdue)
         for status, words, number in ((STUCK, stuck, found.stuck), (OVERDUE, overdue, found.overdue)):
             if number:
                 number_text = at_most(number, MOST_ALARMS)
-                yield words % {"number": number_text}, f"{address}?{urlencode({'status': status})}"
+                yield words % {"number": number_text}, self.address("changelist", query=urlencode({"status": status}))
 
     def route(self, request: HttpRequest) -> Route:
         """Read along the index of what narrows the list the most; a second condition is looked for in a window."""
@@ -217,10 +218,10 @@ class WorkflowAdmin(ReadOnlyAdmin, ActionsAdmin):
         return queryset, False
 
     def elsewhere(self, request: HttpRequest, query: str) -> list[tuple[str, str]]:
-        return []
+        return search_of_key(request, self.model, query)
 
     def complete(self, rows: list[Any], links: Links) -> None:
-        for line in lines_of(rows, conf.replica_database, most_stages=MOST_BARS):
+        for line in lines_of(rows, conf.replica_here, most_stages=MOST_BARS):
             line.row.line = line  # type: ignore[attr-defined]
 
     # Page
@@ -231,10 +232,10 @@ class WorkflowAdmin(ReadOnlyAdmin, ActionsAdmin):
     def offers(self, action: AdminAction, row: Any) -> bool:
         if action is KILL_WORKFLOWS:
             return is_open(row)
-        return has_dead_members(row.line, conf.database)
+        return has_dead_members(row.line, conf.database_here)
 
     def context_of(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        row.line = line_of(row, conf.database, most_stages=MOST_STAGES)
+        row.line = line_of(row, conf.database_here, most_stages=MOST_STAGES)
         return super().context_of(request, row) | {
             "page": WorkflowPage(self, request, row.line),
             "title": str(row),
@@ -249,7 +250,7 @@ class WorkflowAdmin(ReadOnlyAdmin, ActionsAdmin):
         if not self.has_view_permission(request):  # Django looks for the row first, and reveals whether it is there
             raise PermissionDenied
         first = int(object_id) << 16 if is_integer(object_id) else 0
-        stages = Stage.objects.using(conf.database).filter(pk__gte=first, pk__lt=first + (1 << 16))
+        stages = Stage.objects.using(conf.database_here).filter(pk__gte=first, pk__lt=first + (1 << 16))
         ids = [str(stage_id) for stage_id in stages.order_by("pk").values_list("pk", flat=True)[:MOST_STAGES]]
         types = ContentType.objects.get_for_models(Workflow, Stage)
         entries = LogEntry.objects.filter(
@@ -294,7 +295,7 @@ class WorkflowPage:
         self.renderer = Renderer(self.links, str)
 
     def why(self) -> list[tuple[str, Sentence]]:
-        return [(self.renderer.sentence(one), one) for one in why(self.line, conf.database)]
+        return [(self.renderer.sentence(one), one) for one in why(self.line, conf.database_here)]
 
     def facts(self) -> Iterator[Fact]:
         row = self.row
@@ -318,11 +319,13 @@ class WorkflowPage:
     def _family(self) -> Iterator[Fact]:
         if self.row.parent_stage_id is not None:
             parent_id = self.row.parent_stage_id >> 16
-            parent = Workflow.objects.using(conf.database).only("pk", "name").filter(pk=parent_id).first()
+            parent = Workflow.objects.using(conf.database_here).only("pk", "name").filter(pk=parent_id).first()
             words = self.renderer.ref(workflow_ref(parent)) if parent else f"#{parent_id}"
             yield gettext("Awaited by workflow"), words
         children = list(
-            children_of(self.row.pk, conf.database).only("pk", "name", "status").order_by("-pk")[: MOST_CHILDREN + 1]
+            children_of(self.row.pk, conf.database_here)
+            .only("pk", "name", "status")
+            .order_by("-pk")[: MOST_CHILDREN + 1]
         )
         if children:
             links = [
@@ -383,7 +386,7 @@ class WorkflowPage:
         may = [one for one in STAGE_ACTIONS if self.admin.may(self.request, one.permission)]
         try:
             site = self.admin.admin_site.name
-            return [(one, reverse(f"admin:pgqueue_stage_{one.name}", current_app=site)) for one in may]
+            return [(one, located(reverse(f"admin:pgqueue_stage_{one.name}", current_app=site))) for one in may]
         except NoReverseMatch:
             return []
 

@@ -88,7 +88,7 @@ def bounded(alias: str | None = None) -> Iterator[None]:
     TookTooLong where a statement was stopped, for its time or, on a replica, by the rows that replication removes.
     """
     try:
-        with along_an_index(alias or conf.database, timeout_seconds=conf.read_timeout_seconds):
+        with along_an_index(alias or conf.database_here, timeout_seconds=conf.read_timeout_seconds):
             yield
     except OperationalError as error:
         if isinstance(error.__cause__, (QueryCanceled, SerializationFailure)):

@@ -151,9 +151,11 @@ def test_form_speaks_german(staff):
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
 @pytest.mark.filterwarnings("ignore:A job is enqueued on")
-def test_job_on_another_database_has_no_page_to_go_to(far, staff, settings):
+def test_job_on_another_database_is_shown_there(far, staff, settings):
     settings.PGQUEUE = settings.PGQUEUE | {"SHARDS": {far: {"number": 1, "queues": ["spread"]}}}
     response = send(staff, RECORD, queue="spread")
     [job] = Job.objects.using(far).all()
-    assert messages_of(response) == [f"Job {job.id} was enqueued."]
-    assert response.redirect_chain == [(JOBS, 302)]
+    address = f"/admin/pgqueue/job/{job.id}/change/?database=other"
+    assert messages_of(response) == [f'Job <a href="{address}">{job.id}</a> was enqueued.']
+    assert response.redirect_chain == [(address, 302)]
+    assert response.status_code == 200

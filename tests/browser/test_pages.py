@@ -1,6 +1,7 @@
 """Every page, as it is shown: nothing in the console, nothing against the policy, nothing that axe finds serious."""
 
 import datetime as dt
+import itertools
 
 import pytest
 from django.contrib.admin.utils import quote
@@ -105,6 +106,25 @@ def test_page_is_sound_light_and_dark_wide_and_narrow(life, tab_of, superuser, n
         tab.page.set_viewport_size(size)
         tab.page.emulate_media(color_scheme=colours)
         tab.open(PAGES[name]())  # anew: the admin fades from one colour to the other
+        tab.must_be_sound()
+
+
+OF_A_DATABASE = [
+    "overview/?database=other",
+    "job/?database=other",
+    "queue/abroad/change/?database=other",
+    "queue/abroad/history/?database=other",
+    "oncekey/?database=other",
+]
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_pages_of_another_database_are_sound(live_server, filled, tab_of, superuser):
+    tab = tab_of(superuser)
+    for (size, colours), address in itertools.product(LOOKS, OF_A_DATABASE):
+        tab.page.set_viewport_size(size)
+        tab.page.emulate_media(color_scheme=colours)
+        tab.open(f"{APP}{address}")
         tab.must_be_sound()
 
 

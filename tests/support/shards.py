@@ -4,11 +4,20 @@ from collections.abc import Iterator
 
 import pytest
 from django.core.management import call_command
-from django.db import connections
+from django.db import connections, transaction
+from django.utils import timezone
 
-from django_pgqueue.conf import SLOTS
+from django_pgqueue import batch, jobs, once, queues
+from django_pgqueue.admin.databases import showing
+from django_pgqueue.conf import NUMBER_SHIFT, SLOTS, conf
 from django_pgqueue.jobs import routing
+from django_pgqueue.jobs.actions import RETRY
+from django_pgqueue.jobs.bulk_actions import begin
+from django_pgqueue.jobs.search import Filter
+from django_pgqueue.models import Worker
+from tests.app.tasks import noop, record
 from tests.support.server import Server
+from tests.support.staff import SUCCEEDED
 
 
 @pytest.fixture
@@ -22,6 +31,36 @@ def shard(transactional_db, settings) -> Iterator[str]:
     call_command("migrate", "pgqueue", "zero", database="other", verbosity=0)
     settings.PGQUEUE = before
     call_command("migrate", "pgqueue", database="other", verbosity=0)
+
+
+MARKS = {"default": "homeward", "other": "abroad"}
+"""What the names of all rows of a database have, by its alias."""
+
+
+@pytest.fixture
+def filled(shard) -> str:
+    """The alias of a shard; there and at home there is one of everything."""
+    for alias, mark in MARKS.items():
+        with showing(alias):
+            _fill(alias, mark)
+    return shard
+
+
+def _fill(alias: str, mark: str) -> None:
+    task = noop.using(queue=mark)
+    task.enqueue()
+    jobs.kill([task.enqueue().id], by="eve")
+    batch([record.bind("a")], name=mark, then=record.bind("then")).enqueue()
+    with transaction.atomic(using=alias):
+        once(f"{mark} key", database=alias)
+    queues.pause(mark, by="eve", database=alias)
+    begin(RETRY, Filter(queues=(mark,)), by=mark)
+    Worker.objects.using(alias).create(
+        supervisor_id=1, lease_until=timezone.now(), pid=4711, concurrency=4, host=mark, version="1"
+    )
+    number = (conf.number_of(alias) << NUMBER_SHIFT) + 1000
+    with connections[alias].cursor() as cursor:
+        cursor.execute(SUCCEEDED.replace("'q', 't'", f"'{mark}', 't'"), [None, number, number])
 
 
 @pytest.fixture
