@@ -125,6 +125,7 @@ OF_OTHERS = re.compile(
 )
 OF_ALL = {ADMIN, f"{ADMIN}schedule/", f"{ADMIN}schedule/add/"}
 
+ROW = re.compile(r"\d+|abroad|default")
 BY_ID = re.compile(rf"{ADMIN}(job|deadjob|succeededjob|workflow)/\d+/")
 
 
@@ -135,7 +136,7 @@ def is_of_a_database(address: str) -> bool:
 
 def test_all_links_and_forms_of_pages_stay_on_their_database(staff, filled):
     first = f"{ADMIN}overview/?database={filled}"
-    ahead, known, kinds = deque([first]), {first}, set()
+    ahead, seen, kinds = deque([first]), set(), set()  # a page of each kind, and of each set of parameters
     while ahead:
         address = ahead.popleft()
         response = staff.get(address)
@@ -149,13 +150,14 @@ def test_all_links_and_forms_of_pages_stay_on_their_database(staff, filled):
                 assert "homeward" not in text, address
             for form in map(html.unescape, FORM.findall(text)):
                 assert not is_of_a_database(form) or parse_qs(urlsplit(form).query)["database"] == [filled], address
-            kinds.add(re.sub(r"\d+|abroad|default", "*", urlsplit(address).path))
+            kinds.add(ROW.sub("*", urlsplit(address).path))
             found = [urljoin(address, html.unescape(one)) for one in LINK.findall(text)]
-        new = {one.partition("#")[0] for one in found if is_of_a_database(one)} - known
-        for one in new:
+        for one in sorted(filter(is_of_a_database, found)):
             assert BY_ID.match(one) or f"database={filled}" in unquote(one), (address, one)
-        known |= new
-        ahead.extend(sorted(new))
+            kind = ROW.sub("*", urlsplit(one).path), *parse_qs(urlsplit(one).query)
+            if kind not in seen:
+                seen.add(kind)
+                ahead.append(one)
     rows = {f"{ADMIN}{name}/*/{kind}/" for name in (*LISTS, "succeededjob") for kind in ("change", "history")}
     rows -= {f"{ADMIN}oncekey/*/change/", f"{ADMIN}oncekey/*/history/"}  # which have no pages
     assert rows <= kinds

@@ -91,10 +91,13 @@ def test_command_for_one_database_names_none(caplog):
     assert "Drained" in caplog.messages
 
 
-def test_database_without_tables_ends_the_command(settings):
+def test_database_without_tables_ends_the_command(settings, monkeypatch):
     settings.PGQUEUE = settings.PGQUEUE | {"SHARDS": {"other": {"number": 1}}}
+    connections["other"].close()
+    monkeypatch.setitem(connections.settings["other"], "NAME", "postgres")
     with pytest.raises(CommandError, match="There is no table pgqueue_jobs"):
         call_command("pgqueue_worker", drain=True, verbosity=0)
+    connections["other"].close()
 
 
 def test_all_away_ends_the_command(far, other_server, monkeypatch):
