@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from django.conf import settings
 from django.core.management import call_command
 from django.db import connections, transaction
-from django.test import override_settings
 from django.utils import timezone
 
 from django_pgqueue import batch, jobs, once, queues
@@ -21,32 +19,18 @@ from tests.app.tasks import noop, record
 from tests.support.server import Server
 from tests.support.staff import SUCCEEDED
 
-ALIAS, SHARDS = "other", {"SHARDS": {"other": {"number": 1}}}
-
-
-@pytest.fixture(scope="module")
-def tables_of_shard(django_db_setup, django_db_blocker) -> Iterator[None]:
-    """The tables of the queue on ``other``, whose ids begin with 1."""
-
-    def migrate(*target: str, **options: bool) -> None:
-        call_command("migrate", "pgqueue", *target, database=ALIAS, verbosity=0, **options)
-
-    with django_db_blocker.unblock():
-        with override_settings(PGQUEUE=settings.PGQUEUE | SHARDS):
-            migrate("zero", fake=True)
-            migrate()
-        yield
-        with override_settings(PGQUEUE=settings.PGQUEUE | SHARDS):
-            migrate("zero")
-        migrate()
-        connections[ALIAS].close()
-
 
 @pytest.fixture
-def shard(tables_of_shard, transactional_db, settings) -> str:
-    """The alias of a shard."""
-    settings.PGQUEUE = settings.PGQUEUE | SHARDS
-    return ALIAS
+def shard(transactional_db, settings) -> Iterator[str]:
+    """The alias of a shard; its tables are made for the test."""
+    before = settings.PGQUEUE
+    settings.PGQUEUE = before | {"SHARDS": {"other": {"number": 1}}}
+    call_command("migrate", "pgqueue", "zero", database="other", fake=True, verbosity=0)
+    call_command("migrate", "pgqueue", database="other", verbosity=0)
+    yield "other"
+    call_command("migrate", "pgqueue", "zero", database="other", verbosity=0)
+    settings.PGQUEUE = before
+    call_command("migrate", "pgqueue", database="other", verbosity=0)
 
 
 MARKS = {"default": "homeward", "other": "abroad"}
