@@ -578,7 +578,7 @@ def test_what_is_stuck_is_found_by_an_entry_or_two_for_each_open_stage(queue, an
         queue.rows(statement(name), parameters)  # makes the plans of the function
         [(plan,)] = queue.rows(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement(name)}", parameters)
     nodes = nodes_of(plan)
-    assert pages(nodes) < 40_000
+    assert pages(nodes) < 25_000
     assert not [node for node in scans_of_jobs(nodes) if node["Node Type"] == "Seq Scan"], json.dumps(nodes, indent=1)
 
 
