@@ -1,10 +1,12 @@
 """A second database of the queue, for a test."""
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 from django.core.management import call_command
 from django.db import connections, transaction
+from django.db.migrations.recorder import MigrationRecorder
 from django.utils import timezone
 
 from django_pgqueue import batch, jobs, once, queues
@@ -23,14 +25,9 @@ from tests.support.staff import SUCCEEDED
 @pytest.fixture
 def shard(transactional_db, settings) -> Iterator[str]:
     """The alias of a shard; its tables are made for the test."""
-    before = settings.PGQUEUE
-    settings.PGQUEUE = before | {"SHARDS": {"other": {"number": 1}}}
-    call_command("migrate", "pgqueue", "zero", database="other", fake=True, verbosity=0)
-    call_command("migrate", "pgqueue", database="other", verbosity=0)
-    yield "other"
-    call_command("migrate", "pgqueue", "zero", database="other", verbosity=0)
-    settings.PGQUEUE = before
-    call_command("migrate", "pgqueue", database="other", verbosity=0)
+    settings.PGQUEUE = settings.PGQUEUE | {"SHARDS": {"other": {"number": 1}}}
+    with _tables_of("pgqueue"):
+        yield "other"
 
 
 MARKS = {"default": "homeward", "other": "abroad"}
@@ -66,14 +63,23 @@ def _fill(alias: str, mark: str) -> None:
 @pytest.fixture
 def outbox(transactional_db, settings) -> Iterator[str]:
     """The alias of a database with an outbox, whose number is 5; its tables are made for the test."""
-    before = settings.PGQUEUE
-    settings.PGQUEUE = before | {"OUTBOXES": {"other": 5}}
-    call_command("migrate", "pgqueue_outbox", "zero", database="other", fake=True, verbosity=0)
-    call_command("migrate", "pgqueue_outbox", database="other", verbosity=0)
-    yield "other"
-    call_command("migrate", "pgqueue_outbox", "zero", database="other", verbosity=0)
-    settings.PGQUEUE = before
-    call_command("migrate", "pgqueue_outbox", database="other", verbosity=0)
+    settings.PGQUEUE = settings.PGQUEUE | {"OUTBOXES": {"other": 5}}
+    with _tables_of("pgqueue_outbox"):
+        yield "other"
+
+
+@contextlib.contextmanager
+def _tables_of(app: str) -> Iterator[None]:
+    """Make the tables of an app on ``other``, where its migrations are recorded as applied and have made none."""
+    recorder = MigrationRecorder(connections["other"])
+    applied = [key for key in recorder.applied_migrations() if key[0] == app]
+    for key in applied:
+        recorder.record_unapplied(*key)
+    call_command("migrate", app, database="other", verbosity=0)
+    yield
+    call_command("migrate", app, "zero", database="other", verbosity=0)
+    for key in applied:
+        recorder.record_applied(*key)
 
 
 @pytest.fixture(scope="module")
