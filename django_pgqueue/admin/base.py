@@ -14,7 +14,7 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote, unquote
-from django.contrib.admin.views.main import ERROR_FLAG
+from django.contrib.admin.views.main import ERROR_FLAG, PAGE_VAR
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
@@ -29,6 +29,7 @@ from django.utils.translation import override
 from django_pgqueue.admin.changelist import READING, CappedPaginator, JobList
 from django_pgqueue.admin.databases import (
     AT_HOME,
+    DATABASE,
     PRESERVED,
     choices,
     current,
@@ -228,6 +229,8 @@ class QueueAdminBase(admin.ModelAdmin):  # type: ignore[type-arg]
     ) -> HttpResponse:
         key = unquote(object_id)
         context = self._place((key, self.address("change", key)), (_("History"), ""))
+        if is_elsewhere():  # of its further pages Django's template gives nothing but their number
+            context["page_var"] = f"{urlencode({DATABASE: conf.database_here})}&{PAGE_VAR}"
         return super().history_view(request, object_id, {**context, **(extra_context or {})})
 
     def _place(self, *trail: tuple[Any, str]) -> dict[str, Any]:

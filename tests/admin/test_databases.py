@@ -6,8 +6,9 @@ from collections import deque
 from urllib.parse import parse_qs, quote, unquote, urljoin, urlsplit
 
 import pytest
-from django.contrib.admin.models import LogEntry
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import User
+from django.contrib.contenttypes.models import ContentType
 from django.db import OperationalError
 from django.test import Client
 from django.utils import translation
@@ -280,6 +281,19 @@ def test_address_is_stronger_than_that_of_the_list_before(staff, namesake):
     staff.post(form_of(address, text), {**LIMITS, "_save": "Save"})
     assert (limit_of("other"), limit_of("default")) == (None, 3)
     assert "Database:" not in LogEntry.objects.get().get_change_message()
+
+
+def test_further_pages_of_a_history_are_on_the_database(staff, namesake):
+    ann, queue = User.objects.get(username="ann"), ContentType.objects.get_for_model(Queue)
+    LogEntry.objects.bulk_create(
+        LogEntry(user=ann, content_type=queue, object_id="abroad", object_repr="abroad", action_flag=CHANGE)
+        for _number in range(101)
+    )
+    address = f"{ADMIN}queue/abroad/history/?database=other"
+    [further] = re.findall(r'href="([^"]*p=2)"', staff.get(address).content.decode())
+    second = staff.get(urljoin(address, html.unescape(further))).content.decode()
+    assert '<strong aria-current="true">other</strong>' in second
+    assert second.count('<th scope="row">') == 1
 
 
 def test_limits_are_set_and_logged_or_neither(staff, namesake, monkeypatch):
