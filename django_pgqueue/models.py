@@ -576,7 +576,9 @@ class Workflow(models.Model):
         ]
         constraints = [
             models.UniqueConstraint(
-                fields=["unique_key"], name="pgqueue_workflows_unique", condition=Q(status=WorkflowStatus.OPEN)
+                fields=["unique_key"],
+                name="pgqueue_workflows_unique",
+                condition=Q(status=WorkflowStatus.OPEN, unique_key__isnull=False),
             ),
             models.CheckConstraint(condition=Q(status__in=list(WorkflowStatus)), name="pgqueue_workflows_known_status"),
             models.CheckConstraint(condition=Q(on_death__in=list(OnDeath)), name="pgqueue_workflows_on_death"),

@@ -538,9 +538,21 @@ def test_members_are_ended_by_their_primary_keys(queue, analyze, sql):
         assert rows_read(scan) <= 500
 
 
+def begin_many(queue, sql, number: int, *, parents: bool = False) -> None:
+    """Begin workflows that no statistics know: autovacuum sees none yet, and from then on the planner expects none."""
+    with queue.transaction():
+        queue.rows(
+            "INSERT INTO pgqueue_workflows (name, parent_stage_id) "
+            "SELECT 'w', CASE WHEN %(parents)s THEN (1000000000 + number) << 16 END "
+            "FROM generate_series(1, %(number)s) AS number RETURNING id",
+            {"number": number, "parents": parents},
+        )
+        sql("ANALYZE pgqueue_workflows")
+
+
 def test_sweep_reads_an_entry_or_two_for_each_open_stage(queue, analyze, sql):
     fill(queue, 10_000, "queued")
-    sql("INSERT INTO pgqueue_workflows (name) SELECT 'w' FROM generate_series(1, 3000)")
+    begin_many(queue, sql, 3000, parents=True)
     sql(
         "INSERT INTO pgqueue_stages (id, name, status) SELECT workflow.id << 16, 's', 'open' "
         "FROM pgqueue_workflows AS workflow"
@@ -554,6 +566,26 @@ def test_sweep_reads_an_entry_or_two_for_each_open_stage(queue, analyze, sql):
         assert rows_read(scan) <= 1000
 
 
+def test_stage_closes_without_a_look_at_other_workflows(queue, sql):
+    begin_many(queue, sql, 5000, parents=True)
+    [(workflow,)] = sql("SELECT min(id) + 2500 FROM pgqueue_workflows")
+    stages = [workflow << 16, workflow + 1 << 16]
+    sql(
+        "INSERT INTO pgqueue_stages (id, name, status, is_sealed, opened_at) "
+        "SELECT stage, 's', 'open', true, now() FROM unnest(%s::bigint[]) AS stage",
+        stages,
+    )
+    with queue.transaction():
+        for stage in stages:  # the first makes the plans of the functions
+            parameters = {"stage_ids": [stage], "with_deaths": [stage], "worker_id": 0}
+            [(plan,)] = queue.rows(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement('advance')}", parameters)
+    assert pages(nodes_of(plan)) < 100
+    assert sql("SELECT id FROM pgqueue_workflows WHERE status = 'succeeded' ORDER BY id") == [
+        (workflow,),
+        (workflow + 1,),
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [("workflow_problems", {}), ("workflow_alarms", {"limit": 101}), ("workflow_counts", {"limit": 1000, "names": 9})],
@@ -562,9 +594,7 @@ def test_sweep_reads_an_entry_or_two_for_each_open_stage(queue, analyze, sql):
 def test_what_is_stuck_is_found_by_an_entry_or_two_for_each_open_stage(queue, analyze, sql, name, parameters):
     """However many jobs there are, and if all open stages are stuck and none was sealed."""
     fill(queue, 10_000, "queued", "running")
-    with queue.transaction():
-        queue.rows("INSERT INTO pgqueue_workflows (name) SELECT 'w' FROM generate_series(1, 2000) RETURNING id", {})
-        sql("ANALYZE pgqueue_workflows")  # as autovacuum may, which sees none of them yet, and expects none
+    begin_many(queue, sql, 2000)
     sql(
         "INSERT INTO pgqueue_stages (id, name, status, is_sealed, opened_at) "
         "SELECT workflow.id << 16, 's', 'open', false, now() - interval '1 day' FROM pgqueue_workflows AS workflow"

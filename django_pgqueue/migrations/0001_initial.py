@@ -869,7 +869,9 @@ class Migration(QueueMigration):
                 ],
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=["unique_key"], name="pgqueue_workflows_unique", condition=models.Q(status="open")
+                        fields=["unique_key"],
+                        name="pgqueue_workflows_unique",
+                        condition=models.Q(status="open", unique_key__isnull=False),
                     ),
                     models.CheckConstraint(
                         condition=models.Q(status__in=WORKFLOW_STATUSES), name="pgqueue_workflows_known_status"

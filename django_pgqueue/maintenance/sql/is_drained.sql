@@ -100,20 +100,20 @@ SELECT
           AND NOT EXISTS (
               SELECT
               FROM pgqueue_workflows AS child
-              WHERE child.parent_stage_id = stage.id AND child.status = 'open'
+              WHERE child.parent_stage_id = stage.id AND (child.status = 'open') IS TRUE
           )
           AND (
               EXISTS (
                   SELECT
                   FROM pgqueue_workflows AS workflow
-                  WHERE workflow.id = stage.id >> 16 AND workflow.on_death <> 'wait'
+                  WHERE workflow.id = stage.id >> 16 AND workflow.status = 'open' AND workflow.on_death <> 'wait'
               )
               OR stage.killed_by IS NOT NULL
               OR NOT EXISTS (SELECT FROM pgqueue_dead_jobs AS dead WHERE dead.stage_id = stage.id)
               AND NOT EXISTS (
                   SELECT
                   FROM pgqueue_workflows AS child
-                  WHERE child.parent_stage_id = stage.id AND child.status IN ('failed', 'killed')
+                  WHERE child.parent_stage_id = stage.id AND (child.status IN ('failed', 'killed')) IS TRUE
               )
           )
     );

@@ -36,7 +36,7 @@ BEGIN
             OR EXISTS (
                 SELECT
                 FROM pgqueue_workflows AS child
-                WHERE child.parent_stage_id = this AND child.status IN ('failed', 'killed')
+                WHERE child.parent_stage_id = this AND (child.status IN ('failed', 'killed')) IS TRUE
             )
         ) THEN
             alarms := ARRAY(

@@ -53,8 +53,9 @@ BEGIN
         SELECT one.status, one.is_sealed, one.opens_when, one.killed_by, workflow.on_death
         INTO stage
         FROM pgqueue_stages AS one
-        JOIN pgqueue_workflows AS workflow ON workflow.id = one.id >> 16
-        WHERE one.id = this AND one.status IN ('blocked', 'open') AND workflow.status = 'open';
+        CROSS JOIN pgqueue_workflows AS workflow
+        WHERE one.id = this AND one.status IN ('blocked', 'open')
+          AND workflow.id = this >> 16 AND workflow.status = 'open';
         CONTINUE WHEN NOT FOUND;
 
         IF action = 'decide' THEN
@@ -95,13 +96,13 @@ BEGIN
                 OR EXISTS (
                     SELECT
                     FROM pgqueue_workflows AS child
-                    WHERE child.parent_stage_id = this AND child.status = 'open'
+                    WHERE child.parent_stage_id = this AND (child.status = 'open') IS TRUE
                 ),
                 (SELECT count(*) FROM pgqueue_dead_jobs AS dead WHERE dead.stage_id = this)
                 + (
                     SELECT count(*)
                     FROM pgqueue_workflows AS child
-                    WHERE child.parent_stage_id = this AND child.status IN ('failed', 'killed')
+                    WHERE child.parent_stage_id = this AND (child.status IN ('failed', 'killed')) IS TRUE
                 )
             INTO lives, deaths;
             CONTINUE WHEN lives;
@@ -154,7 +155,7 @@ BEGIN
                     THEN 'failed'
                     ELSE 'succeeded'
                 END
-            WHERE workflow.id = this >> 16
+            WHERE workflow.id = this >> 16 AND workflow.status = 'open'
             RETURNING workflow.parent_stage_id INTO parent;
             IF parent IS NOT NULL THEN
                 RETURN QUERY SELECT 'parent', parent::text;

@@ -28,7 +28,7 @@ BEGIN
             OR EXISTS (
                 SELECT
                 FROM pgqueue_workflows AS child
-                WHERE child.parent_stage_id = looked.id AND child.status IN ('failed', 'killed')
+                WHERE child.parent_stage_id = looked.id AND (child.status IN ('failed', 'killed')) IS TRUE
                 OFFSET 0
             )
         )
@@ -36,7 +36,7 @@ BEGIN
       AND NOT EXISTS (
           SELECT
           FROM pgqueue_workflows AS child
-          WHERE child.parent_stage_id = looked.id AND child.status = 'open'
+          WHERE child.parent_stage_id = looked.id AND (child.status = 'open') IS TRUE
           OFFSET 0
       )
       AND EXISTS (

@@ -13,5 +13,5 @@ VALUES (
     %(context)s::jsonb,
     %(keeps_calls)s::boolean
 )
-ON CONFLICT (unique_key) WHERE status = 'open' DO NOTHING
+ON CONFLICT (unique_key) WHERE status = 'open' AND unique_key IS NOT NULL DO NOTHING
 RETURNING id;

@@ -23,7 +23,7 @@ living AS (
        OR EXISTS (
             SELECT
             FROM pgqueue_workflows AS child
-            WHERE child.parent_stage_id = stage.id AND child.status = 'open'
+            WHERE child.parent_stage_id = stage.id AND (child.status = 'open') IS TRUE
             OFFSET 0
         )
     ORDER BY stage.id

@@ -18,7 +18,7 @@ found AS (
             AND NOT EXISTS (
                 SELECT
                 FROM pgqueue_workflows AS child
-                WHERE child.parent_stage_id = looked.id AND child.status = 'open'
+                WHERE child.parent_stage_id = looked.id AND (child.status = 'open') IS TRUE
             )
             AND (
                 NOT dead.has
@@ -26,7 +26,7 @@ found AS (
                 OR EXISTS (
                     SELECT
                     FROM pgqueue_workflows AS workflow
-                    WHERE workflow.id = looked.id >> 16 AND workflow.on_death <> 'wait'
+                    WHERE workflow.id = looked.id >> 16 AND workflow.status = 'open' AND workflow.on_death <> 'wait'
                 )
             ) AS may_be_over,
         dead.has
@@ -43,7 +43,7 @@ found AS (
             OR EXISTS (
                 SELECT
                 FROM pgqueue_workflows AS child
-                WHERE child.parent_stage_id = looked.id AND child.status IN ('failed', 'killed')
+                WHERE child.parent_stage_id = looked.id AND (child.status IN ('failed', 'killed')) IS TRUE
             ) AS has
         OFFSET 0
     ) AS dead
