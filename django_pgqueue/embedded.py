@@ -57,8 +57,8 @@ def embedded_database_url(folder: str | Path) -> str:
 def _make_runtime_folder() -> Path:
     """Make the folder for the package's lock, one for each user, and for sockets whose names would be too long.
 
-    Once: as root the package opens it to the user of its servers, and ``ensure_exists`` would close it again, while
-    another process starts one.
+    Only where it is missing: as root the package opens it to the user of its servers, and ``ensure_exists`` would
+    close it again, while another process starts one.
     """
     import platformdirs  # noqa: PLC0415 - comes with the extra
 

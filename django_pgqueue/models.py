@@ -578,7 +578,7 @@ class Workflow(models.Model):
             models.UniqueConstraint(
                 fields=["unique_key"],
                 name="pgqueue_workflows_unique",
-                condition=Q(status=WorkflowStatus.OPEN, unique_key__isnull=False),
+                condition=Q(status=WorkflowStatus.OPEN, unique_key__isnull=False),  # of few: it serves no other look
             ),
             models.CheckConstraint(condition=Q(status__in=list(WorkflowStatus)), name="pgqueue_workflows_known_status"),
             models.CheckConstraint(condition=Q(on_death__in=list(OnDeath)), name="pgqueue_workflows_on_death"),

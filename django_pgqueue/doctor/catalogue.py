@@ -21,7 +21,7 @@ APP = "pgqueue"
 FUNCTIONS = dict.fromkeys(  # with the migration that last made each
     (
         *("pgqueue_enqueue", "pgqueue_turns", "pgqueue_move_members", "pgqueue_settle_stage", "pgqueue_advance"),
-        *("pgqueue_end_workflow", "pgqueue_stuck_stages"),
+        *("pgqueue_end_workflow", "pgqueue_stuck_stages", "pgqueue_workflow_of"),
     ),
     "0001_initial",
 )

@@ -1057,6 +1057,7 @@ class Migration(QueueMigration):
         RunFile("set_storage_options"),
         RunFile("pgqueue_enqueue", reverse_sql="DROP FUNCTION pgqueue_enqueue"),
         RunFile("pgqueue_turns", reverse_sql="DROP FUNCTION pgqueue_turns"),
+        RunFile("pgqueue_workflow_of", reverse_sql="DROP FUNCTION pgqueue_workflow_of"),
         RunFile("pgqueue_move_members", reverse_sql="DROP FUNCTION pgqueue_move_members"),
         RunFile("pgqueue_settle_stage", reverse_sql="DROP FUNCTION pgqueue_settle_stage"),
         RunFile("pgqueue_advance", reverse_sql="DROP FUNCTION pgqueue_advance"),

@@ -1,14 +1,9 @@
 -- Which open workflows are stuck, have an open stage that was not sealed for an hour and has no member left, or have passed
 -- their deadline by more than a minute. Called by workflows.problems(). Locks nothing; looks at the first thousand open
--- stages, an index entry or two of each, and along pgqueue_workflows_deadline. The workflow of a stage is the first one from
--- its id on: that order is only in the primary key, so no statistics can make the planner read another index whole for each
--- stage, or all stages for each workflow. Returns kind, id and name of the workflow.
+-- stages, an index entry or two of each, and along pgqueue_workflows_deadline. Returns kind, id and name of the workflow.
 SELECT 'stuck', workflow.id, workflow.name
 FROM pgqueue_stuck_stages(0, 9223372036854775807, 1000) AS stuck (id)
-CROSS JOIN LATERAL (
-    SELECT one.id, one.name FROM pgqueue_workflows AS one WHERE one.id >= stuck.id >> 16 ORDER BY one.id LIMIT 1
-) AS workflow
-WHERE workflow.id = stuck.id >> 16
+CROSS JOIN LATERAL pgqueue_workflow_of(stuck.id) AS workflow
 UNION
 SELECT 'unsealed', workflow.id, workflow.name
 FROM (
@@ -18,11 +13,8 @@ FROM (
     ORDER BY one.id
     LIMIT 1000
 ) AS stage
-CROSS JOIN LATERAL (
-    SELECT one.id, one.name FROM pgqueue_workflows AS one WHERE one.id >= stage.id >> 16 ORDER BY one.id LIMIT 1
-) AS workflow
-WHERE workflow.id = stage.id >> 16
-  AND NOT stage.is_sealed
+CROSS JOIN LATERAL pgqueue_workflow_of(stage.id) AS workflow
+WHERE NOT stage.is_sealed
   AND stage.opened_at < statement_timestamp() - INTERVAL '1 hour'
   AND NOT EXISTS (SELECT FROM pgqueue_jobs AS job WHERE job.stage_id = stage.id OFFSET 0)
 UNION

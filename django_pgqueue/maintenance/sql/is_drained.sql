@@ -105,8 +105,8 @@ SELECT
           AND (
               EXISTS (
                   SELECT
-                  FROM pgqueue_workflows AS workflow
-                  WHERE workflow.id = stage.id >> 16 AND workflow.status = 'open' AND workflow.on_death <> 'wait'
+                  FROM pgqueue_workflow_of(stage.id) AS workflow
+                  WHERE workflow.on_death <> 'wait'
               )
               OR stage.killed_by IS NOT NULL
               OR NOT EXISTS (SELECT FROM pgqueue_dead_jobs AS dead WHERE dead.stage_id = stage.id)

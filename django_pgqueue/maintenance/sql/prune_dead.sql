@@ -6,15 +6,10 @@ WHERE ctid = ANY (ARRAY(
     SELECT dead.ctid
     FROM pgqueue_dead_jobs AS dead
     WHERE dead.died_at < statement_timestamp() - make_interval(days => %(days)s::integer)
-      AND CASE
-          WHEN dead.stage_id IS NULL THEN true
-          ELSE (
-              SELECT workflow.status
-              FROM pgqueue_workflows AS workflow
-              WHERE workflow.id = dead.stage_id >> 16
-              LIMIT 1  -- with it, no statistics can turn this into a join with all workflows
-          ) IS DISTINCT FROM 'open'
-      END
+      AND (
+          dead.stage_id IS NULL
+          OR NOT EXISTS (SELECT FROM pgqueue_workflow_of(dead.stage_id) AS workflow WHERE workflow.status = 'open')
+      )
     ORDER BY dead.died_at, dead.id
     LIMIT 1000
     FOR UPDATE SKIP LOCKED

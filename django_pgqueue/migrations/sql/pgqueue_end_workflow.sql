@@ -28,7 +28,9 @@ BEGIN
         chosen := chosen || ARRAY(
             SELECT child.id
             FROM pgqueue_workflows AS child
-            WHERE child.parent_stage_id >= this << 16 AND child.parent_stage_id < this + 1 << 16 AND child.status = 'open'
+            WHERE child.parent_stage_id >= this << 16
+              AND child.parent_stage_id < this + 1 << 16
+              AND (child.status = 'open') IS TRUE  -- by no index on the status
             ORDER BY child.id
         );
     END LOOP;

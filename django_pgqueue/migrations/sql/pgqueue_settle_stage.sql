@@ -53,9 +53,8 @@ BEGIN
         SELECT one.status, one.is_sealed, one.opens_when, one.killed_by, workflow.on_death
         INTO stage
         FROM pgqueue_stages AS one
-        CROSS JOIN pgqueue_workflows AS workflow
-        WHERE one.id = this AND one.status IN ('blocked', 'open')
-          AND workflow.id = this >> 16 AND workflow.status = 'open';
+        CROSS JOIN LATERAL pgqueue_workflow_of(one.id) AS workflow
+        WHERE one.id = this AND one.status IN ('blocked', 'open') AND workflow.status = 'open';
         CONTINUE WHEN NOT FOUND;
 
         IF action = 'decide' THEN
@@ -96,7 +95,7 @@ BEGIN
                 OR EXISTS (
                     SELECT
                     FROM pgqueue_workflows AS child
-                    WHERE child.parent_stage_id = this AND (child.status = 'open') IS TRUE
+                    WHERE child.parent_stage_id = this AND (child.status = 'open') IS TRUE  -- by no index on the status
                 ),
                 (SELECT count(*) FROM pgqueue_dead_jobs AS dead WHERE dead.stage_id = this)
                 + (

@@ -1,8 +1,7 @@
 -- Which open stages wait for people: none of their members lives, and no workflow that these have begun is open, but a
 -- member is dead, or such a workflow has failed or was killed; the workflow waits for it. The one definition of stuck, for
 -- states, lists, metrics and the doctor. Looks at the stages between two ids, up to a limit; of NULL at all of them. Locks
--- nothing; leans on pgqueue_stages_open, and reads an index entry or two of each stage. The workflow of a stage is the first
--- one from its id on, an order that only the primary key has: no statistics can make the planner read another index whole.
+-- nothing; leans on pgqueue_stages_open, and reads an index entry or two of each stage.
 CREATE FUNCTION pgqueue_stuck_stages(from_stage bigint, to_stage bigint, most bigint)
 RETURNS SETOF bigint
 LANGUAGE plpgsql
@@ -41,14 +40,8 @@ BEGIN
       )
       AND EXISTS (
           SELECT
-          FROM (
-              SELECT one.id, one.status, one.on_death
-              FROM pgqueue_workflows AS one
-              WHERE one.id >= looked.id >> 16
-              ORDER BY one.id
-              LIMIT 1
-          ) AS workflow
-          WHERE workflow.id = looked.id >> 16 AND workflow.status = 'open' AND workflow.on_death = 'wait'
+          FROM pgqueue_workflow_of(looked.id) AS workflow
+          WHERE workflow.status = 'open' AND workflow.on_death = 'wait'
       );
 END
 $$;

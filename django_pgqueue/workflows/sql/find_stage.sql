@@ -2,7 +2,7 @@
 SELECT stage.id, stage.name, stage.status, stage.is_sealed, stage.killed_by IS NOT NULL, workflow.status,
     workflow.keeps_calls
 FROM pgqueue_stages AS stage
-JOIN pgqueue_workflows AS workflow ON workflow.id = stage.id >> 16
+CROSS JOIN LATERAL pgqueue_workflow_of(stage.id) AS workflow
 WHERE stage.id >= %(workflow_id)s::bigint << 16
   AND stage.id < %(workflow_id)s::bigint + 1 << 16
   AND (stage.id = %(id)s::bigint OR stage.name = %(name)s::text);

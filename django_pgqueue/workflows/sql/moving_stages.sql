@@ -3,7 +3,7 @@
 -- Locks nothing; leans on pgqueue_stages_moving.
 SELECT stage.id, stage.status, COALESCE(stage.killed_by, workflow.ended_by), stage.killed_by IS NOT NULL
 FROM pgqueue_stages AS stage
-JOIN pgqueue_workflows AS workflow ON workflow.id = stage.id >> 16
+CROSS JOIN LATERAL pgqueue_workflow_of(stage.id) AS workflow
 WHERE stage.moves_after IS NOT NULL
   AND (
       %(workflow_id)s::bigint IS NULL

@@ -25,8 +25,8 @@ found AS (
                 OR looked.killed_by IS NOT NULL
                 OR EXISTS (
                     SELECT
-                    FROM pgqueue_workflows AS workflow
-                    WHERE workflow.id = looked.id >> 16 AND workflow.status = 'open' AND workflow.on_death <> 'wait'
+                    FROM pgqueue_workflow_of(looked.id) AS workflow
+                    WHERE workflow.on_death <> 'wait'
                 )
             ) AS may_be_over,
         dead.has
