@@ -57,14 +57,14 @@ def main(
     from django_pgqueue.worker.cleanup import disown, watch_connections  # noqa: PLC0415
     from django_pgqueue.worker.consumer import Consumer  # noqa: PLC0415 - needs django.setup()
     from django_pgqueue.worker.log_capture import install  # noqa: PLC0415
+    from django_pgqueue.worker.mailbox import Mailbox  # noqa: PLC0415
     from django_pgqueue.worker.metrics import on_enqueued  # noqa: PLC0415
-    from django_pgqueue.worker.outbox import Outbox  # noqa: PLC0415
     from django_pgqueue.worker.slots import Slots  # noqa: PLC0415
 
     sys.setswitchinterval(SWITCH_SECONDS)
     watch_connections()
     install()
-    slots = Slots(plan.concurrency, shared, Outbox())
+    slots = Slots(plan.concurrency, shared, Mailbox())
     consumer = Consumer(worker_id, plan.queues, slots, shared, meter, alias=plan.alias, is_careful=is_careful)
     if plan.listen:
         consumer.listen()

@@ -1,6 +1,6 @@
 """Claim jobs, hand them to the slots, acknowledge their outcomes: the main thread of a child.
 
-It works on a connection of its own. It waits at the outbox, into which slots put outcomes, and other threads a None to
+It works on a connection of its own. It waits at its mailbox, into which slots put outcomes, and other threads a None to
 wake it, and at the same time for notifications on that connection: the next step after a notification is the claim.
 """
 
@@ -74,7 +74,7 @@ class Consumer:
     ) -> None:
         self.worker_id = worker_id
         self.slots = slots
-        self.outbox = slots.outbox
+        self.mailbox = slots.mailbox
         self.database = QueueConnection(alias or conf.database, f"consumer {worker_id}")
         self._shared = shared
         self._meter = meter  # counters for metrics; None: there are none
@@ -114,12 +114,12 @@ class Consumer:
     def stop(self) -> None:
         """Take no more jobs; may be called from a signal handler or any thread."""
         self._is_told_to_stop = True
-        self.outbox.put(None)
+        self.mailbox.put(None)
 
     def wake(self, queues: Collection[str] | None = None) -> None:
         """Look for work now, in these queues or in all; may be called from any thread."""
         self._announced.append(queues)
-        self.outbox.put(None)
+        self.mailbox.put(None)
 
     def listen(self) -> None:
         """Listen on the connection of the claims from here on, where that leads to the server directly.
@@ -132,7 +132,7 @@ class Consumer:
     def look_at_limits(self) -> None:
         """Look now which queues are paused or limited; may be called from any thread."""
         self._limits.tell()
-        self.outbox.put(None)
+        self.mailbox.put(None)
 
     # Waiting and collecting
 
@@ -171,9 +171,9 @@ class Consumer:
             self._obey()
             return
         is_busy = self.slots.waiting() > self._prefetch.size.jobs // 2
-        if is_busy and not self._is_told_to_stop and self.outbox.qsize() < WORTHWHILE:
+        if is_busy and not self._is_told_to_stop and self.mailbox.qsize() < WORTHWHILE:
             time.sleep(LINGER_SECONDS)
-        events += [self.outbox.get_nowait() for _ in range(self.outbox.qsize())]
+        events += [self.mailbox.get_nowait() for _ in range(self.mailbox.qsize())]
         if ended := [event for event in events if event is not None]:
             self._prefetch.buffer_outcomes(ended)
         self._obey()
@@ -181,18 +181,18 @@ class Consumer:
     def _next_event(self, patience: float) -> Ended | None:
         """Wait for an outcome, an order or a notification; raise ``queue.Empty`` where no outcome or order has come."""
         if not patience:
-            return self.outbox.get_nowait()
+            return self.mailbox.get_nowait()
         if not self.database.is_listening:
-            return self.outbox.get(timeout=patience)
+            return self.mailbox.get(timeout=patience)
         try:
             self.database.take_notifications()  # those that came along with the last answer
             if not self._announced:
-                self.outbox.wait(self.database.fileno(), patience)
+                self.mailbox.wait(self.database.fileno(), patience)
                 self.database.take_notifications()
         except Error as error:
             self._back_off(error, ())
             self._announced.append(None)  # as soon as it may connect again, which it does to look
-        return self.outbox.get_nowait()
+        return self.mailbox.get_nowait()
 
     def _hear(self, payload: str | None) -> None:
         """Take note of a notification, on this thread; None: some may have been missed."""

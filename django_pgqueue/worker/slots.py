@@ -1,6 +1,7 @@
 """Slots, in which user code runs: threads for plain tasks, lanes of one event loop for ``async def``.
 
-A slot takes a job from the inbox, runs it, and puts the outcome into the outbox. It writes nothing to the database.
+A slot takes a job from the inbox, runs it, and puts the outcome into the consumer's mailbox. It writes nothing to the
+database.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from django_pgqueue.jobs.interrupts import Interrupts, LaneInterrupts, ThreadInt
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.worker.cleanup import check_connections, drop_connections, is_tidy, opened, own_caches, tidy
-from django_pgqueue.worker.outbox import Outbox
+from django_pgqueue.worker.mailbox import Mailbox
 from django_pgqueue.worker.progress import PendingUpdates
 from django_pgqueue.worker.shared_state import SharedState
 from django_pgqueue.worker.timeouts import Run, Timeouts
@@ -46,9 +47,9 @@ ANSWER_SECONDS = 3.0
 class Slots:
     """All slots of one child: ``concurrency`` threads for plain tasks, and as many lanes for ``async def`` tasks."""
 
-    def __init__(self, concurrency: int, shared: SharedState, outbox: Outbox) -> None:
+    def __init__(self, concurrency: int, shared: SharedState, mailbox: Mailbox) -> None:
         self.concurrency = concurrency
-        self.outbox = outbox
+        self.mailbox = mailbox
         self._running: dict[int, Run] = {}  # by cell
         self._doomed: set[int] = set()  # run ids of jobs that were killed before a slot began them
         self._refused: set[int] = set()  # run ids of jobs that were not begun when the process's lease lapsed
@@ -59,7 +60,7 @@ class Slots:
         self._checking: set[object] = set()  # slots that check their connections, and can begin nothing meanwhile
         self._threads = 0
         self._lanes = Lanes(self)
-        self.news = PendingUpdates(lambda: outbox.put(None), shared)
+        self.news = PendingUpdates(lambda: mailbox.put(None), shared)
         self._tell = self.news.tell
 
     def accept(self, cell: int, job: ClaimedJob) -> None:
@@ -69,7 +70,7 @@ class Slots:
         """
         task = task_of(job)
         if task is None:
-            self.outbox.put((cell, unknown_task(job)))
+            self.mailbox.put((cell, unknown_task(job)))
         elif task.is_async:
             self._lanes.accept((cell, job, task))
         else:
@@ -93,7 +94,7 @@ class Slots:
         finally:
             self._checking.discard(slot)
             if not self.waiting():
-                self.outbox.put(None)
+                self.mailbox.put(None)
 
     def withdraw(self) -> list[tuple[int, ClaimedJob]]:
         unrun = [*_emptied(self._put_back), *_emptied(self._lanes.pending)]
@@ -119,7 +120,7 @@ class Slots:
 
     def begin(self, cell: int, job: ClaimedJob, interrupts: Interrupts) -> CurrentJob | None:
         if not self._shared.is_lease_valid() or (self._refused and job.run_id in self._refused):
-            self.outbox.put((cell, Outcome(job, Fate.RELEASED)))
+            self.mailbox.put((cell, Outcome(job, Fate.RELEASED)))
             return None
         self._shared.start(cell)
         current = CurrentJob(job, self._tell)
@@ -131,7 +132,7 @@ class Slots:
     def end(self, cell: int, outcome: Outcome) -> None:
         del self._running[cell]
         self._shared.end(cell)
-        self.outbox.put((cell, outcome))
+        self.mailbox.put((cell, outcome))
 
     def disown(self) -> None:
         """End all work on jobs, in a copy of this process that a job has made by fork.

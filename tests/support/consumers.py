@@ -15,8 +15,8 @@ from django_pgqueue.worker.slots import Slots
 class Benched(Slots):
     """Slots whose jobs wait for the test to run them."""
 
-    def __init__(self, concurrency, shared, outbox):
-        super().__init__(concurrency, shared, outbox)
+    def __init__(self, concurrency, shared, mailbox):
+        super().__init__(concurrency, shared, mailbox)
         self.accepted = []
 
     def accept(self, cell, job):
@@ -32,7 +32,7 @@ class Benched(Slots):
 
     def finish(self, fate=Fate.SUCCEEDED, **details):
         cell, job = self.accepted.pop(0)
-        self.outbox.put((cell, Outcome(job, fate, **details)))
+        self.mailbox.put((cell, Outcome(job, fate, **details)))
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def consumer(consumer_of):
 
 
 def cycle(consumer):
-    """Let the consumer take what is in its outbox, and do one cycle in which it looks everywhere."""
+    """Let the consumer take what is in its mailbox, and do one cycle in which it looks everywhere."""
     consumer.wake()
     for cursor in consumer._cursors._cursors.values():
         cursor.full_scan_at = 0.0

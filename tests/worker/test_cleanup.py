@@ -19,7 +19,7 @@ def test_cache_that_cannot_be_made_does_not_stop_the_slots(slots, give, settings
         "unused": {"BACKEND": f"{__name__}.Unmade"},
     }
     give(task)
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
 
 
 @pytest.mark.parametrize("task", [app.record, app.arecord])
@@ -27,14 +27,14 @@ def test_connection_that_died_while_its_slot_was_idle_costs_no_job(slots, give, 
     monkeypatch.setattr(slots_module, "IDLE_SECONDS", 0.0)
     slots.concurrency = 1
     give(task)
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
     ended = sql(
         "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE datname = current_database() "
         "AND backend_type = 'client backend' AND application_name NOT LIKE 'pgqueue%%' AND pid <> pg_backend_pid()"
     )
     assert (True,) in ended  # those of an earlier test may be just going, too
     give(task)
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
 
 
 class Unmade:
@@ -47,7 +47,7 @@ class Unmade:
 def test_slot_gives_up_a_connection_to_a_server_that_only_reads(slots, give, sql):
     """The server is up and answers, so the connection looks fine; all that jobs write would fail on it."""
     give(app.write_where_only_reading)
-    _, outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)
+    _, outcome = slots.mailbox.get(timeout=PATIENCE_SECONDS)
     assert outcome.error["error"] == "django.db.utils.InternalError"
     assert "read-only transaction" in outcome.error["message"]
     pid = Mark.objects.get().label
@@ -71,7 +71,7 @@ def test_connection_that_fell_silent_while_its_slot_was_idle_costs_no_job(by_det
     monkeypatch.setattr(tidy_module, "CHECK_SECONDS", 0.1)
     slots.concurrency = 1
     give(task)
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
     assert by_detour.stall("") == 1
     give(task)
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED

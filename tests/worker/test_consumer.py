@@ -19,7 +19,7 @@ from django_pgqueue.states import DeathReason
 from django_pgqueue.worker import consumer as consumer_module
 from django_pgqueue.worker import queue_cursor
 from django_pgqueue.worker.consumer import Consumer
-from django_pgqueue.worker.outbox import Outbox
+from django_pgqueue.worker.mailbox import Mailbox
 from django_pgqueue.worker.shared_state import SharedState, now
 from django_pgqueue.worker.slots import Slots
 from tests.support.consumers import Benched, cycle, cycles, fall_silent
@@ -218,15 +218,15 @@ def test_consumer_claims_nothing_when_the_lease_of_its_process_has_passed(consum
 def test_job_is_not_started_after_the_lease_of_its_process(consumer_of):
     shared = SharedState()
     shared.extend_lease(now() - 1)
-    outbox = stdlib_queue.SimpleQueue()
-    consumer = consumer_of(Slots(2, shared, outbox))
+    mailbox = stdlib_queue.SimpleQueue()
+    consumer = consumer_of(Slots(2, shared, mailbox))
     app.record.enqueue_many([("x",)])
     [job] = claim(consumer.database, "default", limit=1, worker_id=1)
     cell = consumer._in_flight._free.pop()
     consumer.slots.accept(cell, job)
-    released = outbox.get(timeout=PATIENCE_SECONDS)
+    released = mailbox.get(timeout=PATIENCE_SECONDS)
     assert (released[0], released[1].fate) == (cell, Fate.RELEASED)
-    outbox.put(released)
+    mailbox.put(released)
     consumer.stop()
     consumer.run()
     assert (Job.objects.get().status, Job.objects.get().attempts) == ("queued", 0)
@@ -290,13 +290,13 @@ def test_lane_that_was_about_to_begin_a_job_leaves_it_to_those_who_were_given_it
 
 
 def test_nothing_is_started_between_a_renewal_after_a_lapse_and_the_next_cycle(consumer_of):
-    shared, outbox = SharedState(), stdlib_queue.SimpleQueue()
+    shared, mailbox = SharedState(), stdlib_queue.SimpleQueue()
     shared.extend_lease(now() - 1)
     shared.renew_lease(now() + 60)
-    consumer = consumer_of(Slots(1, shared, outbox))
+    consumer = consumer_of(Slots(1, shared, mailbox))
     app.noop.enqueue()
     consumer._prefetch.accept(claim(consumer.database, "default", limit=1, worker_id=1))
-    assert outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.RELEASED
+    assert mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.RELEASED
     assert shared.started() == set()
 
 
@@ -400,7 +400,7 @@ def listening(transactional_db, settings):
     settings.PGQUEUE = {"POLL_SECONDS": 3600}
     shared = SharedState()
     shared.extend_lease(now() + 3600)
-    made = Consumer(1, ("default", "mail"), Benched(4, shared, Outbox()), shared)
+    made = Consumer(1, ("default", "mail"), Benched(4, shared, Mailbox()), shared)
     made.listen()
     made._cycle()
     turn(made)

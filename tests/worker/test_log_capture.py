@@ -40,7 +40,7 @@ def run_one(consumer, capture, registry_of):
         cycle(consumer)
         cell, job = consumer.slots.accepted[-1]
         current = CurrentJob(job, consumer.slots.news.tell)
-        consumer.slots.outbox.put((cell, run(task, job, current, ThreadInterrupts())))
+        consumer.slots.mailbox.put((cell, run(task, job, current, ThreadInterrupts())))
         cycle(consumer)
         return current
 

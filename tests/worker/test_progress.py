@@ -88,7 +88,7 @@ def test_many_calls_are_one_entry_and_one_ring(consumer, run_one):
     for _ in range(2):
         for done in range(1000):
             current.set_progress(done)
-        assert (len(consumer._updates._told), consumer.outbox.qsize()) == (1, 1)
+        assert (len(consumer._updates._told), consumer.mailbox.qsize()) == (1, 1)
         cycle(consumer)
 
 

@@ -287,7 +287,7 @@ class World:
     def _end(self, fate, **details):
         if self.consumer.slots.accepted:
             cell, job = self.consumer.slots.accepted.pop(0)
-            self.consumer.slots.outbox.put((cell, Outcome(job, fate, **details)))
+            self.consumer.slots.mailbox.put((cell, Outcome(job, fate, **details)))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

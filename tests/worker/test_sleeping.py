@@ -12,7 +12,7 @@ from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.models import Job
 from django_pgqueue.worker.consumer import Consumer
-from django_pgqueue.worker.outbox import Outbox
+from django_pgqueue.worker.mailbox import Mailbox
 from django_pgqueue.worker.shared_state import SharedState, now
 from django_pgqueue.worker.slots import Slots
 from tests.support.sleeping import fall_asleep, wake
@@ -125,7 +125,7 @@ def consumers(transactional_db, settings):
         for number in (1, 2):
             shared = SharedState()
             shared.extend_lease(now() + 3600)
-            made = Consumer(number, (), Slots(2, shared, Outbox()), shared)
+            made = Consumer(number, (), Slots(2, shared, Mailbox()), shared)
             made.listen()
             thread = threading.Thread(target=made.run)
             thread.start()

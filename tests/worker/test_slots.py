@@ -28,11 +28,11 @@ from tests.support.waiting import PATIENCE_SECONDS, eventually
 @pytest.mark.parametrize("task", [app.cancel_itself, app.leave_a_cancel_behind])
 def test_job_that_leaves_a_cancel_behind_ends_all_the_same(slots, give, task):
     job = give(task)
-    cell, outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)
+    cell, outcome = slots.mailbox.get(timeout=PATIENCE_SECONDS)
     assert (cell, outcome.job, slots._running) == (0, job, {})
     assert Mark.objects.filter(job_id=job.id).exists(), "it was in user code, and in the lane's thread"
     give(app.noop_async, cell=0)
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED, "the lane goes on"
+    assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED, "the lane goes on"
 
 
 @pytest.fixture(params=["plain", "async"])
@@ -63,7 +63,7 @@ def heard(request):
 def test_cancel_left_behind_makes_no_failure_of_a_success(give, slots, heard, signal):
     told = heard(signal)
     job = give(contract.leave_a_cancel_behind)
-    assert (slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate, told) == (Fate.SUCCEEDED, [job.id])
+    assert (slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate, told) == (Fate.SUCCEEDED, [job.id])
 
 
 @pytest.mark.parametrize("task", [contract.add, contract.aadd], ids=["plain task", "async task"])
@@ -71,7 +71,7 @@ def test_cancel_left_behind_makes_no_failure_of_a_success(give, slots, heard, si
 def test_receiver_that_exits_has_no_say_in_the_outcome(give, slots, heard, task, signal):
     told = heard(signal, SystemExit("enough"))
     job = give(task, args=(1, 2))
-    outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
+    outcome = slots.mailbox.get(timeout=PATIENCE_SECONDS)[1]
     assert (outcome.fate, outcome.result, told) == (Fate.SUCCEEDED, "3", [job.id])
 
 
@@ -79,14 +79,14 @@ def test_kill_that_comes_before_user_code_is_not_lost(slots, give, monkeypatch):
     """While the connections of a lane that was idle are being checked, as with a server that does not answer."""
     checking, checked = threading.Event(), threading.Event()
     give(app.arecord)
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
     monkeypatch.setattr(slots_module, "IDLE_SECONDS", 0.0)
     monkeypatch.setattr(slots_module, "check_connections", lambda: checking.set() or checked.wait(PATIENCE_SECONDS))
     job = give(app.sleep_for_ever)
     assert checking.wait(PATIENCE_SECONDS)
     slots.kill(job.run_id)
     checked.set()
-    outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
+    outcome = slots.mailbox.get(timeout=PATIENCE_SECONDS)[1]
     assert (outcome.fate, outcome.reason) == (Fate.DIED, DeathReason.KILLED)
 
 
@@ -99,7 +99,7 @@ def test_lane_asks_its_thread_only_once_whether_it_is_tidy(slots, give, monkeypa
     slots.concurrency = 1
     for _ in range(3):
         give(app.arecord)
-        assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+        assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
     assert calls == ["opened"]
 
 
@@ -126,10 +126,10 @@ def test_job_that_a_slot_had_taken_before_a_lapse_is_not_begun(slots, consumer, 
     consumer._cycle()
     assert slots._shared.is_lease_valid()
     thawed.set()
-    [(_, outcome)] = [slots.outbox.get(timeout=PATIENCE_SECONDS)]
+    [(_, outcome)] = [slots.mailbox.get(timeout=PATIENCE_SECONDS)]
     assert outcome == Outcome(job, Fate.RELEASED)
     consumer._prefetch.accept([job._replace(lease_token=job.lease_token + 1)])
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
 
 
 def claim_one(queue, task):
@@ -150,9 +150,9 @@ def check(monkeypatch, give, slots):
 
     slots.concurrency = 1
     give(app.record)
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
     give(app.arecord)
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
     monkeypatch.setattr(slots_module, "check_connections", wait)
     monkeypatch.setattr(slots_module, "IDLE_SECONDS", -1.0)
     yield checking, checked
@@ -167,9 +167,9 @@ def test_job_can_be_taken_back_while_its_slot_checks_connections(slots, give, ch
     assert slots.waiting() == 1
     assert slots.withdraw() == [(3, job)]
     checked.set()
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS) is None, "the consumer may claim for this slot again"
+    assert slots.mailbox.get(timeout=PATIENCE_SECONDS) is None, "the consumer may claim for this slot again"
     again = give(task, cell=4)
-    cell, outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)
+    cell, outcome = slots.mailbox.get(timeout=PATIENCE_SECONDS)
     assert (cell, outcome.job, outcome.fate) == (4, again, Fate.SUCCEEDED)
 
 
@@ -210,14 +210,14 @@ def test_lane_whose_thread_still_runs_what_a_job_left_gets_another(slots, give, 
     monkeypatch.setattr(slots_module, "ANSWER_SECONDS", 0.1)
     slots.concurrency = 1
     give(app.arecord)
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
     with monkeypatch.context() as patch:
         patch.setattr(app.noop_async, "func", leave_behind)
         give(app.noop_async)
-        assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+        assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
     give(app.arecord)
     try:
-        assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+        assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
     finally:
         released.set()
     assert "does not answer" in caplog.text

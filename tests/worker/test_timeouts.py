@@ -37,7 +37,7 @@ def let_time_be_over(slots):
 def test_swallowed_interruption_is_repeated(slots, give, let_time_be_over):
     job = give(app.swallow.using(timeout=600), args=[1])
     let_time_be_over(job)
-    outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
+    outcome = slots.mailbox.get(timeout=PATIENCE_SECONDS)[1]
     assert (outcome.job, outcome.fate, outcome.error["error"]) == (job, Fate.RETRIED, LIMIT)
     assert Mark.objects.filter(label="swallowed").count() == 2
 
@@ -45,25 +45,25 @@ def test_swallowed_interruption_is_repeated(slots, give, let_time_be_over):
 def test_cancel_that_is_swallowed_is_repeated(slots, give, let_time_be_over):
     job = give(app.aswallow.using(timeout=600), args=[1])
     let_time_be_over(job)
-    outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
+    outcome = slots.mailbox.get(timeout=PATIENCE_SECONDS)[1]
     assert (outcome.job, outcome.fate, outcome.error["error"]) == (job, Fate.RETRIED, LIMIT)
 
 
 def test_connection_that_was_in_use_in_an_interrupted_run_is_not_used_again(slots, give):
     slots.concurrency = 1
     give(app.backend_pid)
-    before = slots.outbox.get(timeout=PATIENCE_SECONDS)[1].result
+    before = slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].result
     give(app.spin.using(timeout=1), args=[60])
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.RETRIED
+    assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.RETRIED
     give(app.backend_pid)
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].result not in (before, "null")
+    assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].result not in (before, "null")
 
 
 def test_killed_job_has_a_moment_to_see_it_for_itself(slots, give):
     job = give(app.until_kill_requested, args=[60])
     eventually(lambda: Mark.objects.filter(label="start").exists())
     slots.kill(job.run_id)
-    outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
+    outcome = slots.mailbox.get(timeout=PATIENCE_SECONDS)[1]
     assert (outcome.reason, outcome.error["message"]) == (DeathReason.KILLED, "cancelled")
 
 
@@ -74,7 +74,7 @@ def test_job_that_is_killed_before_a_slot_begins_it_never_runs(slots, give):
     slots.kill(third.run_id)
     slots.kill(first.run_id)
     slots.kill(second.run_id)
-    outcomes = [slots.outbox.get(timeout=PATIENCE_SECONDS)[1] for _ in range(3)]
+    outcomes = [slots.mailbox.get(timeout=PATIENCE_SECONDS)[1] for _ in range(3)]
     assert {(outcome.job, outcome.reason) for outcome in outcomes} == {
         (job, DeathReason.KILLED) for job in (first, second, third)
     }
@@ -90,7 +90,7 @@ def test_job_that_fails_while_it_is_being_killed_is_claimed_to_die(queue, slots,
     [job] = claim(queue, "default", limit=1, worker_id=1)
     assert job.was_killed
     slots.accept(0, job)
-    outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
+    outcome = slots.mailbox.get(timeout=PATIENCE_SECONDS)[1]
     assert (outcome.fate, outcome.reason, Mark.objects.count()) == (Fate.DIED, DeathReason.KILLED, 0)
 
 
@@ -105,7 +105,7 @@ def test_jobs_over_their_time_by_a_hair_hit_no_other_job(slots):
     try:
         for cell, job in enumerate(jobs):
             slots.accept(cell, job)
-        outcomes = [slots.outbox.get(timeout=PATIENCE_SECONDS)[1] for _ in jobs]
+        outcomes = [slots.mailbox.get(timeout=PATIENCE_SECONDS)[1] for _ in jobs]
     finally:
         del registry._registry["tests.brief"]
     assert sorted(outcome.job.id for outcome in outcomes) == list(range(1, total + 1))

@@ -1,4 +1,4 @@
-"""Outbox of the slots. The consumer waits for it and for notifications on its connection at the same time."""
+"""Mailbox of the consumer, which waits for it and for notifications on its connection at the same time."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from django_pgqueue.records import Ended
 MILLISECONDS = 1000
 
 
-class Outbox(queue.SimpleQueue[Ended | None]):
+class Mailbox(queue.SimpleQueue[Ended | None]):
     """A queue whose only reader can wait for a socket as well. Anything may be put into it by any thread."""
 
     def __init__(self) -> None:
