@@ -204,8 +204,9 @@ def test_relay_whose_commit_is_not_answered_hands_nothing_over_twice(relay, monk
         with pytest.raises(OperationalError):
             relay.pass_once()
     assert left() == ids() == [handle.id for handle in handles]
-    relay.pass_once()
-    assert (left(), ids()) == ([], [handle.id for handle in handles])
+    # the session that was left may hold its rows yet, which are passed over then
+    eventually(lambda: [relay.pass_once()] and not left())
+    assert ids() == [handle.id for handle in handles]
 
 
 def test_two_relays_share_the_calls(relay, monkeypatch):
@@ -296,7 +297,7 @@ def test_relay_whose_connection_is_lost_while_it_waits_listens_again(serving):
     end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgqueue relay'"
     with connections["other"].cursor() as cursor:
         cursor.execute(f"{end} AND datname = current_database()")
-        assert cursor.fetchall() == [(True,)]
+        assert (True,) in cursor.fetchall()  # that of the test before may be ending yet
     [handle] = put(app.noop.bind())
     eventually(lambda: handle.id in ids())
 
@@ -317,19 +318,18 @@ def test_relay_is_told_of_calls_for_its_own_database_alone(relay):
 
 def test_relay_polls_where_nothing_is_announced(relay, settings):
     settings.PGQUEUE = settings.PGQUEUE | {"NOTIFY": False, "POLL_SECONDS": 0.01}
-    while not relay._outboxes[5].is_listening or relay._is_told:
-        relay.serve_once()
+    eventually(lambda: [relay.serve_once()] and relay._outboxes[5].is_listening and not relay._is_told)
     [handle] = put(app.noop.bind())
-    while not ids():
-        relay.serve_once()
+    eventually(lambda: [relay.serve_once()] and ids())
     assert ids() == [handle.id]
 
 
 def test_calls_that_wait_for_a_database_that_is_away_are_not_looked_at(outbox):
-    with connections[outbox].cursor() as cursor:
+    with transaction.atomic(using=outbox), connections[outbox].cursor() as cursor:
         cursor.execute(
             "INSERT INTO pgqueue_outbox (number, call) SELECT 7, '{}' FROM generate_series(1, 2000);"
-            "INSERT INTO pgqueue_outbox (number, call) SELECT 0, '{}' FROM generate_series(1, 10)"
+            "INSERT INTO pgqueue_outbox (number, call) SELECT 0, '{}' FROM generate_series(1, 10);"
+            "ANALYZE pgqueue_outbox"
         )
         cursor.execute("SET LOCAL enable_seqscan = off")
         text = statement("take_from_outbox").replace("%(number)s", "0").replace("%(limit)s", "500")

@@ -1,8 +1,6 @@
 """Real workers share concurrency keys: never more than may be at once, in their order, whatever dies."""
 
 import json
-import os
-import signal
 from itertools import groupby, pairwise
 
 import pytest
@@ -43,7 +41,7 @@ def test_frozen_worker_keeps_no_key_but_that_of_its_job(start_worker):
     held = app.sleep.using(limit_key="reserved", lease=3600).enqueue(600).id
     frozen = start_worker("--concurrency", "2", LEASE_SECONDS="3600").wait_until_ready()
     eventually(lambda: Mark.objects.filter(job_id=held).exists())
-    os.killpg(frozen.process.pid, signal.SIGSTOP)
+    frozen.freeze()
     behind = app.record.using(limit_key="reserved").enqueue("behind").id
     for key in ("a", "b", "c"):
         app.record.using(limit_key=key).enqueue_many([(key,)] * 5)

@@ -56,9 +56,9 @@ def test_pooler_under_listen_is_found_until_there_is_a_direct_way(pooler, sql):
     text, _, code = found(sql, {"listen-behind-pooler"}, "--fail-level", "warning", **pooler.environment())
     assert code == 1
     assert "'default' gets no notifications" in text
-    assert doctor(**pooler.environment_to_listen()) == ("healthy\n", "", 0)
+    assert found(sql, set(), **pooler.environment_to_listen()) == ("healthy\n", "", 0)
     silent = pooler.environment() | {"PGQUEUE": '{"NOTIFY": false}'}
-    assert doctor(**silent) == ("healthy\n", "", 0)
+    assert found(sql, set(), **silent) == ("healthy\n", "", 0)
 
 
 def test_role_with_too_few_connections_is_found_until_it_has_more(login_as, start_worker, sql):
@@ -70,7 +70,7 @@ def test_role_with_too_few_connections_is_found_until_it_has_more(login_as, star
     assert "ALTER ROLE shop_worker CONNECTION LIMIT allows it 12" in text
     assert code == 1
     sql("ALTER ROLE shop_worker CONNECTION LIMIT 13")
-    assert doctor(DATABASE_URL=url) == ("healthy\n", "", 0)
+    assert found(sql, set(), DATABASE_URL=url) == ("healthy\n", "", 0)
 
 
 def test_role_that_may_not_read_everything_says_so(login_as, sql):

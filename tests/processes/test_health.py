@@ -114,7 +114,7 @@ def test_worker_is_unready_while_it_does_not_do_its_work_and_alive_to_the_end(pr
     overdue.delete()
     probed.wait_until_ready()
 
-    [child] = probed.worker.children()
+    [child] = eventually(probed.worker.children)
     os.kill(child, signal.SIGSTOP)
     probed.wait_until_told(f"process {child} has not looked for jobs for")
     assert probed.get("/live") == (200, [])

@@ -2,7 +2,6 @@
 
 import signal
 import socket
-import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from django_pgqueue.models import Job, SucceededJob
 from django_pgqueue.states import NEVER
 from tests.support.waiting import eventually
-from tests.support.workers import Worker
+from tests.support.workers import Worker, parent_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -91,9 +90,7 @@ class Project:
     def end(self) -> None:
         """Stop what still runs, without its jobs: killed, it would leave workers that need a moment more."""
         for command in self.commands:
-            while command.process.poll() is None:
-                command.signal(signal.SIGTERM)
-                time.sleep(0.1)
+            eventually(lambda command=command: command.process.poll() is not None or command.signal(signal.SIGTERM))
 
     def enqueue(self, task: str, argument: str = "") -> int:
         [(job_id,)] = self._sql("SELECT pgqueue_enqueue(%s, %s)", task, f'["{argument}"]' if argument else "[]")
@@ -134,7 +131,7 @@ def wait_for_worker(command: Worker, number: int) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
+    return parent_of(pid) is not None
 
 
 def test_worker_runs_the_new_code_and_ctrl_c_ends_it(shelf, tmp_path):

@@ -26,7 +26,8 @@ WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pi
 
 def test_a_thousand_jobs_fetched_ahead_go_back_as_if_they_had_never_been_claimed(start_worker, sql):
     """Jobs that take no time let the process fetch far ahead; then it is frozen, told to stop, and thawed."""
-    worker = start_worker("--concurrency", "4").wait_until_ready()
+    greedy = {"DJANGO_SETTINGS_MODULE": "tests.processes.greedy_settings"}
+    worker = start_worker("--concurrency", "4", **greedy).wait_until_ready()
     [child] = worker.children()
     quick = app.noop.using(priority=10, keep_result=False)
     with transaction.atomic():

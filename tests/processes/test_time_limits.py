@@ -69,7 +69,7 @@ def test_job_that_holds_the_interpreter_in_the_first_cycle_of_its_process_is_not
     fetched = app.noop.enqueue().id
     settings = "tests.processes.first_cycle_settings"
     worker = start_worker("--concurrency", "1", LEASE_SECONDS="3", DJANGO_SETTINGS_MODULE=settings)
-    line = rf"has not finished a cycle for \d s, while it runs job {hog} \(tests.app.tasks.hold_the_interpreter\)"
+    line = rf"has not finished a cycle for \d+ s, while it runs job {hog} \(tests.app.tasks.hold_the_interpreter\)"
     eventually(lambda: re.search(line, worker.text()))
     assert Job.objects.get(pk=hog).status == "running"
     eventually(lambda: Job.objects.filter(pk=fetched, status="queued", attempts=0, lost=0).exists())

@@ -140,5 +140,6 @@ class Server:
         shutil.rmtree(self._folder)
 
     def _control(self, *arguments: str) -> None:
-        command = [str(self._server.bin_path / "pg_ctl"), "-w", "-D", str(self._server.pgdata), *arguments]
+        command = [str(self._server.bin_path / "pg_ctl"), "-w", "-t", f"{PATIENCE_SECONDS:.0f}"]
+        command += ["-D", str(self._server.pgdata), *arguments]
         subprocess.run(command, user=self._server.system_user, stdout=subprocess.DEVNULL, check=True)

@@ -145,8 +145,9 @@ def freeze(pid: int) -> None:
 
 
 def parent_of(pid: int) -> int | None:
+    """Return the parent of a process; None: it has ended, also where no process has asked how."""
     status = status_of(Path(f"/proc/{pid}/stat"))
-    return int(status[1]) if status else None
+    return int(status[1]) if status and status[0] not in "ZX" else None
 
 
 def group_of(pid: int) -> int | None:

@@ -135,10 +135,9 @@ def test_one_of_two_dies_under_load_and_comes_back(far, other_server, start):
         KEYED.enqueue_many([(str(number),) for number in range(50)])
     eventually(lambda: {one.id for one in away} <= succeeded("default") or worker.must_live())
     eventually(lambda: "other: " in ask(port, "/ready")[1])
-    assert ask(port, "/ready")[0] == ask(port, "/live")[0] == 200
-    figures = eventually(lambda: ask(metrics, "/metrics")[1])
-    assert 'pgqueue_up{database="default"} 1.0' in figures
-    assert 'pgqueue_up{database="other"} 0.0' in figures
+    eventually(lambda: ask(port, "/ready")[0] == ask(port, "/live")[0] == 200)
+    up = ('pgqueue_up{database="default"} 1.0', 'pgqueue_up{database="other"} 0.0')
+    eventually(lambda: all(map(ask(metrics, "/metrics")[1].__contains__, up)))
     other_server.restart("fast")
     eventually(
         lambda: far in {one.database for one in [SPREAD.enqueue() for _ in range(10)] if not handles.append(one)}

@@ -20,7 +20,7 @@ from django_pgqueue.workflows.advance import TRIES, Advanced, StageRequests, adv
 from tests.app.tasks import noop
 from tests.support.consumers import accepted, cycle
 from tests.support.slots import ended
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -319,7 +319,7 @@ def test_callers_that_add_do_not_wait_for_each_other_and_no_stage_closes_under_t
         handle.add(noop.bind(), stage="members")
         other = threading.Thread(target=add_and_seal, args=(handle,))
         other.start()
-        other.join(10)
+        other.join(PATIENCE_SECONDS)
         assert not other.is_alive()
         [second] = claim(queue, "default", limit=1, worker_id=1)
         ack.write(queue, [Outcome(job, Fate.SUCCEEDED), Outcome(second, Fate.SUCCEEDED)])

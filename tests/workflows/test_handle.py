@@ -115,7 +115,7 @@ def test_async_callers_do_all_of_it():
     elsewhere.start()
 
     async def end():
-        return await handle.await_end(20)
+        return await handle.await_end(PATIENCE_SECONDS)
 
     assert async_to_sync(end)().status == "succeeded"
     elsewhere.join(PATIENCE_SECONDS)
