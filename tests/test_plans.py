@@ -1,5 +1,6 @@
 """The hot statements find their rows through their index, whatever the statistics say."""
 
+import contextlib
 import datetime as dt
 import json
 
@@ -552,7 +553,9 @@ def begin_many(queue, sql):
             )
             sql("ANALYZE pgqueue_workflows")
 
-    with without_autovacuum(sql, "pgqueue_workflows"):
+    with contextlib.ExitStack() as stack:
+        for table in ("pgqueue_workflows", "pgqueue_stages", "pgqueue_dead_jobs"):
+            stack.enter_context(without_autovacuum(sql, table))
         yield begin
 
 

@@ -55,7 +55,7 @@ def no_caller_waits_in_the_end(transactional_db):
 
 def test_result_can_be_waited_for(start_worker, no_caller_waits_in_the_end):
     start_worker("--processes", "1")
-    good, bad, slow = app.add.enqueue(1, 2), app.fail.enqueue(), app.asleep.enqueue(60)
+    good, bad, slow = app.add.enqueue(1, 2), app.fail.enqueue(), app.asleep.enqueue(600)
     assert (good.result(timeout=PATIENCE_SECONDS), good.return_value, good.status) == (
         3,
         3,

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support import storage
-from tests.support.worker_rows import forget_counters, worker
+from tests.support.worker_rows import forget_others, worker
 
 
 @pytest.fixture
 def living(transactional_db, sql) -> None:
     """A worker that lives, and listens."""
     worker()
-    forget_counters(sql)
+    forget_others(sql)
 
 
 @pytest.fixture
