@@ -1,6 +1,7 @@
 """A worker is watched, asked to stop, and gone, by the buttons of its page."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -12,6 +13,18 @@ from tests.support.waiting import eventually
 
 ASKED = re.compile("[12] worker process(es were| was) asked to stop")
 """A row that its heartbeat has locked for this moment is left out; one of a command is enough."""
+LOCKED = "just being changed by its heartbeat; try again"
+
+
+def ask_to_stop(page, expect, begin: Callable[[], None]) -> None:
+    """Ask, and once more where the heartbeat had locked all rows."""
+    for _ in range(2):
+        begin()
+        press(page, "Ask to stop")
+        expect(page.get_by_text(ASKED).or_(page.get_by_text(LOCKED)).first).to_be_visible()
+        if page.get_by_text(ASKED).count():
+            return
+    pytest.fail("The heartbeat had locked all rows twice.")
 
 
 @pytest.fixture
@@ -34,11 +47,13 @@ def test_worker_is_watched_asked_to_stop_and_finishes_what_runs(tab_of, superuse
     tab.must_be_sound()
     page.get_by_role("link", name=f"{process.host} {process.pid}", exact=True).click()
     expect(page.get_by_role("link", name=str(job_id), exact=True)).to_be_visible()
-    press(page, "Ask to stop")
-    expect(page.get_by_text("The whole command stops, with all its processes")).to_be_visible()
-    tab.must_be_sound()
-    press(page, "Ask to stop")
-    expect(page.get_by_text(ASKED)).to_be_visible()
+
+    def begin():
+        press(page, "Ask to stop")
+        expect(page.get_by_text("The whole command stops, with all its processes")).to_be_visible()
+        tab.must_be_sound()
+
+    ask_to_stop(page, expect, begin)
     expect(page.get_by_text("asked by zoe")).to_be_visible()
     tab.must_be_sound()
     eventually(lambda: "Stopping, as zoe has asked for" in worker.text())
@@ -74,10 +89,12 @@ def test_user_who_may_not_stop_workers_is_offered_no_way(tab_of, staff_with, exp
 def test_several_are_asked_from_the_list(tab_of, superuser, expect, running):
     worker, _, _, file = running
     page = tab_of(superuser).open(f"{APP}worker/")
-    page.get_by_label("Select all objects on this page").check()
-    choose(page, "Ask selected workers to stop")
-    expect(page.get_by_text("Ask 2 worker processes to stop?").first).to_be_visible()
-    press(page, "Ask to stop")
-    expect(page.get_by_text(ASKED)).to_be_visible()
+
+    def begin():
+        page.get_by_label("Select all objects on this page").check()
+        choose(page, "Ask selected workers to stop")
+        expect(page.get_by_text("Ask 2 worker processes to stop?").first).to_be_visible()
+
+    ask_to_stop(page, expect, begin)
     file.touch()
     assert worker.wait() == 0

@@ -46,7 +46,7 @@ def test_reaper_leaves_jobs_of_a_worker_that_is_alive(queue, lost, sql):
 def test_jobs_of_a_process_that_is_gone_are_settled_before_their_lease(queue, lost, sql):
     [job_id] = lost()
     silence(sql, 1)
-    sql("UPDATE pgqueue_jobs SET lease_until = now() + interval '20 s'")
+    sql("UPDATE pgqueue_jobs SET lease_until = now() + interval '1 hour'")
     [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
     assert reap_all(queue)[:3] == (0, 0, frozenset())
     assert reap_gone(queue, [worker_id])[:3] == (1, 0, {"default"})
@@ -257,7 +257,7 @@ def test_maintenance_that_has_lost_its_server_judges_no_worker_by_sessions_for_a
     """The heartbeat may not know yet that there is another server, which has no sessions of the living."""
     monkeypatch.setattr("django_pgqueue.maintenance.reaper.GONE_SECONDS", 0.0)
     lost()
-    sql("UPDATE pgqueue_jobs SET lease_until = now() + interval '20 s'")
+    sql("UPDATE pgqueue_jobs SET lease_until = now() + interval '1 hour'")
     silence(sql, 1)
     monitor = HeartbeatMonitor(30, first=now() - 20)
     monitor.beat(now())

@@ -2,11 +2,14 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.management import call_command
 from django.db import connections, transaction
 from django.db.migrations.recorder import MigrationRecorder
+from django.test import override_settings
 from django.utils import timezone
 
 from django_pgqueue import batch, jobs, once, queues
@@ -21,12 +24,35 @@ from tests.app.tasks import noop, record
 from tests.support.server import Server
 from tests.support.staff import SUCCEEDED
 
+SHARDS = {"SHARDS": {"other": {"number": 1}}}
+OUTBOXES = {"OUTBOXES": {"other": 5}}
+
+EMPTY = """
+DO $$
+BEGIN
+    EXECUTE (
+        SELECT 'TRUNCATE ' || string_agg(oid::regclass::text, ', ') || ' RESTART IDENTITY'
+        FROM pg_class
+        WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+        AND relname NOT IN ('django_migrations', 'django_content_type', 'auth_permission')
+    );
+END
+$$
+"""
+
+
+@pytest.fixture(scope="module")
+def copy_for_shard(django_db_setup, django_db_blocker) -> Iterator[str]:
+    """The name of a copy of the database ``other`` with the tables of a shard whose number is 1."""
+    with _copy_with("pgqueue", SHARDS, django_db_blocker) as name:
+        yield name
+
 
 @pytest.fixture
-def shard(transactional_db, settings) -> Iterator[str]:
-    """The alias of a shard; its tables are made for the test."""
-    settings.PGQUEUE = settings.PGQUEUE | {"SHARDS": {"other": {"number": 1}}}
-    with _tables_of("pgqueue"):
+def shard(copy_for_shard, transactional_db, settings) -> Iterator[str]:
+    """The alias of a shard; it is empty."""
+    settings.PGQUEUE = settings.PGQUEUE | SHARDS
+    with _in_place_of_other(copy_for_shard):
         yield "other"
 
 
@@ -60,26 +86,49 @@ def _fill(alias: str, mark: str) -> None:
         cursor.execute(SUCCEEDED.replace("'q', 't'", f"'{mark}', 't'"), [None, number, number])
 
 
+@pytest.fixture(scope="module")
+def copy_for_outbox(django_db_setup, django_db_blocker) -> Iterator[str]:
+    """The name of a copy of the database ``other`` with the tables of an outbox."""
+    with _copy_with("pgqueue_outbox", OUTBOXES, django_db_blocker) as name:
+        yield name
+
+
 @pytest.fixture
-def outbox(transactional_db, settings) -> Iterator[str]:
-    """The alias of a database with an outbox, whose number is 5; its tables are made for the test."""
-    settings.PGQUEUE = settings.PGQUEUE | {"OUTBOXES": {"other": 5}}
-    with _tables_of("pgqueue_outbox"):
+def outbox(copy_for_outbox, transactional_db, settings) -> Iterator[str]:
+    """The alias of a database with an outbox, whose number is 5; it is empty."""
+    settings.PGQUEUE = settings.PGQUEUE | OUTBOXES
+    with _in_place_of_other(copy_for_outbox):
         yield "other"
 
 
 @contextlib.contextmanager
-def _tables_of(app: str) -> Iterator[None]:
-    """Make the tables of an app on ``other``, where its migrations are recorded as applied and have made none."""
-    recorder = MigrationRecorder(connections["other"])
-    applied = [key for key in recorder.applied_migrations() if key[0] == app]
-    for key in applied:
-        recorder.record_unapplied(*key)
-    call_command("migrate", app, database="other", verbosity=0)
-    yield
-    call_command("migrate", app, "zero", database="other", verbosity=0)
-    for key in applied:
-        recorder.record_applied(*key)
+def _copy_with(app: str, options: dict[str, Any], blocker: Any) -> Iterator[str]:
+    """Copy ``other``, where the migrations of an app are recorded as applied and have made no tables, and make them."""
+    creation = connections["other"].creation
+    name = creation.get_test_db_clone_settings(app)["NAME"]
+    with blocker.unblock():
+        creation.clone_test_db(app, verbosity=0)
+        with override_settings(PGQUEUE=settings.PGQUEUE | options), _in_place_of_other(name):
+            recorder = MigrationRecorder(connections["other"])
+            for key in [key for key in recorder.applied_migrations() if key[0] == app]:
+                recorder.record_unapplied(*key)
+            call_command("migrate", app, database="other", verbosity=0)
+    yield name
+    with blocker.unblock():
+        creation.destroy_test_db(suffix=app, verbosity=0)
+
+
+@contextlib.contextmanager
+def _in_place_of_other(name: str) -> Iterator[None]:
+    """Let the alias ``other`` be another database; empty its tables in the end."""
+    other = connections["other"]
+    other.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(connections.settings["other"], "NAME", name)
+        yield
+        with other.cursor() as cursor:
+            cursor.execute(EMPTY)
+        other.close()
 
 
 @pytest.fixture(scope="module")
