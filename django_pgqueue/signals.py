@@ -36,10 +36,10 @@ from typing import Any, Final
 from django.db import connections
 from django.dispatch import Signal
 
-from django_pgqueue import records, registry
-from django_pgqueue.records import ClaimedJob, Fate, Lease
+from django_pgqueue import registry
+from django_pgqueue.records import ClaimedJob, Fate, Lease, Outcome
 from django_pgqueue.registry import TaskDefinition
-from django_pgqueue.states import DeathReason, Outcome
+from django_pgqueue.states import AttemptOutcome, DeathReason
 
 __all__ = [
     "JobEvent",
@@ -71,7 +71,7 @@ class JobEvent:
         attempt: the number of the attempt, from 1; of a job that died, how often it was tried, 0 for never.
         max_attempts: the bound.
         database: the alias of the queue's database.
-        outcome: the outcome of the attempt, a ``states.Outcome``; None while it runs.
+        outcome: the outcome of the attempt, a ``states.AttemptOutcome``; None while it runs.
         run_seconds: duration of the attempt; 0.0 where no slot has seen its end.
         delay_seconds: the time until it is due again, where it runs again; else 0.0.
         reason: the reason of its death, a ``states.DeathReason``; None where it is not dead.
@@ -83,7 +83,7 @@ class JobEvent:
     attempt: int
     max_attempts: int
     database: str
-    outcome: Outcome | None = None
+    outcome: AttemptOutcome | None = None
     run_seconds: float = 0.0
     delay_seconds: float = 0.0
     reason: DeathReason | None = None
@@ -169,20 +169,20 @@ OF_FATE: Final = {
 """Signals that follow ``attempt_ended``. That a job has died is sent when it is written."""
 
 OUTCOMES: Final = {
-    Fate.SUCCEEDED: Outcome.SUCCEEDED,
-    Fate.REPEATED: Outcome.SUCCEEDED,
-    Fate.RECORDED: Outcome.SUCCEEDED,
-    Fate.RETRIED: Outcome.RETRIED,
-    Fate.SNOOZED: Outcome.SNOOZED,
-    Fate.RELEASED: Outcome.RELEASED,
-    Fate.DIED: Outcome.DIED,
+    Fate.SUCCEEDED: AttemptOutcome.SUCCEEDED,
+    Fate.REPEATED: AttemptOutcome.SUCCEEDED,
+    Fate.RECORDED: AttemptOutcome.SUCCEEDED,
+    Fate.RETRIED: AttemptOutcome.RETRIED,
+    Fate.SNOOZED: AttemptOutcome.SNOOZED,
+    Fate.RELEASED: AttemptOutcome.RELEASED,
+    Fate.DIED: AttemptOutcome.DIED,
 }
 
 
 RUNNING_AGAIN: Final = {Fate.RETRIED, Fate.SNOOZED, Fate.RELEASED}
 
 
-def end_signals(outcome: records.Outcome) -> tuple[Signal, ...]:
+def end_signals(outcome: Outcome) -> tuple[Signal, ...]:
     """Return the signals of the end of an attempt, in their order; none where none of them has receivers."""
     fated = job_succeeded if outcome.fate is Fate.SUCCEEDED else OF_FATE.get(outcome.fate, attempt_ended)
     if not attempt_ended.receivers and not fated.receivers:
@@ -193,7 +193,7 @@ def end_signals(outcome: records.Outcome) -> tuple[Signal, ...]:
 # Events
 
 
-def event_of(job: ClaimedJob, outcome: records.Outcome | None = None) -> JobEvent:
+def event_of(job: ClaimedJob, outcome: Outcome | None = None) -> JobEvent:
     """Return the event of an attempt that begins, or of one that has this outcome."""
     event = JobEvent(
         id=job.id,
@@ -220,7 +220,7 @@ def event_of(job: ClaimedJob, outcome: records.Outcome | None = None) -> JobEven
 def lost_event(
     lease: Lease,
     arguments: Sequence[str],
-    outcome: Outcome,
+    outcome: AttemptOutcome,
     error: Mapping[str, Any],
     *,
     delay_seconds: float,
@@ -253,7 +253,7 @@ def death_event(job_id: int, told: str, *, database: str) -> JobEvent:
         attempt=death["attempt"],
         max_attempts=death["max_attempts"],
         database=database,
-        outcome=Outcome.DIED,
+        outcome=AttemptOutcome.DIED,
         reason=DeathReason(death["reason"]),
         _error=death["error"],
         _args=death["args"],
@@ -261,7 +261,7 @@ def death_event(job_id: int, told: str, *, database: str) -> JobEvent:
     )
 
 
-def deaths(outcomes: Iterable[records.Outcome], *, stale: Collection[int]) -> list[JobEvent]:
+def deaths(outcomes: Iterable[Outcome], *, stale: Collection[int]) -> list[JobEvent]:
     """Return the events of the jobs that these outcomes have ended; those of the jobs ``stale`` were dropped."""
     if not job_died.receivers:
         return []
@@ -269,7 +269,7 @@ def deaths(outcomes: Iterable[records.Outcome], *, stale: Collection[int]) -> li
     return [_dead(outcome) for outcome in dead]
 
 
-def _dead(outcome: records.Outcome) -> JobEvent:
+def _dead(outcome: Outcome) -> JobEvent:
     event = event_of(outcome.job, outcome)
     if outcome.reason is DeathReason.EXPIRED:  # found by a claim, which is no attempt
         return replace(event, attempt=event.attempt - 1)

@@ -9,7 +9,7 @@ from django.db.models import TextChoices
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-__all__ = ["DeathReason", "JobStatus", "OnDeath", "OpensWhen", "Outcome", "StageStatus", "WorkflowStatus"]
+__all__ = ["AttemptOutcome", "DeathReason", "JobStatus", "OnDeath", "OpensWhen", "StageStatus", "WorkflowStatus"]
 
 
 class Status(TextChoices):
@@ -52,7 +52,7 @@ class DeathReason(TextChoices):
     SUPERSEDED = "superseded", _("superseded")  # a newer job has its unique key
 
 
-class Outcome(StrEnum):
+class AttemptOutcome(StrEnum):
     """The outcome of an attempt, as signals, the log and the metrics name it."""
 
     SUCCEEDED = "succeeded"

@@ -466,7 +466,7 @@ def test_limits_on_their_page_are_those_of_the_code():
 def test_signals_page_names_what_receivers_get():
     page = section(reference("signals"), "## event")
     fields = {field.name.removeprefix("_") for field in dataclasses.fields(signals.JobEvent)}
-    assert fields | {*states.Outcome} <= {*names(page)}
+    assert fields | {*states.AttemptOutcome} <= {*names(page)}
 
 
 def test_sqlstate_classes_on_the_pages_are_those_that_the_code_blames():

@@ -16,7 +16,7 @@ from django_pgqueue.admin.actions import ActionsAdmin, AdminAction, audited
 from django_pgqueue.admin.base import bounded_page
 from django_pgqueue.admin.changelist import CAP
 from django_pgqueue.admin.filters import stage_named
-from django_pgqueue.admin.formatting import one_line
+from django_pgqueue.admin.formatting import entry_line
 from django_pgqueue.conf import conf
 from django_pgqueue.db.queries import TookTooLong, bounded
 from django_pgqueue.insights.formatting import at_most, duration
@@ -81,7 +81,7 @@ def _cause(cause: int) -> str:
     if found is None:
         return _("a cause of which no job is dead now (%(number)s)") % {"number": cause}
     error = found.errors[-1] if isinstance(found.errors, list) and found.errors else None
-    return f"{found.task}: {title_of(error) or found.reason}" if isinstance(error, dict) else one_line(error)
+    return f"{found.task}: {title_of(error) or found.reason}" if isinstance(error, dict) else entry_line(error)
 
 
 def query(chosen: Filter, source: Source) -> dict[str, Any] | None:

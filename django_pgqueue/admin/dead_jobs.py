@@ -30,7 +30,7 @@ from django_pgqueue.admin.filters import (
     RequestedFilter,
     StageFilter,
 )
-from django_pgqueue.admin.formatting import column_of, label, live_column, moment, moment_of, one_line
+from django_pgqueue.admin.formatting import column_of, entry_line, label, live_column, moment, moment_of
 from django_pgqueue.admin.job_tables import METADATA, OPTIONS, JobsAdmin, folded
 from django_pgqueue.admin.keyset import NEWEST, BadCursor, IndexOrder, Route
 from django_pgqueue.admin.links import Links, crumbs
@@ -119,7 +119,7 @@ class DeadJobAdmin(JobsAdmin):
 
     @admin.display(description=_("task and last error"))
     def task_and_error(self, job: DeadJob) -> str:
-        error = one_line(job.latest)  # type: ignore[attr-defined]
+        error = entry_line(job.latest)  # type: ignore[attr-defined]
         markup = '<a href="{}">{}</a><div class="pgqueue-quiet pgqueue-line" title="{}">{}</div>'
         return format_html(markup, self.address("change", job.pk), job.task, error, error)
 

@@ -58,7 +58,7 @@ def history(errors: Any) -> str:
     return render_to_string("admin/pgqueue/history.html", {"entries": entries})
 
 
-def one_line(entry: Any) -> str:
+def entry_line(entry: Any) -> str:
     """Show one entry of the history as ``ValueError: no luck``, its first line, cut."""
     if not isinstance(entry, dict):
         return ""

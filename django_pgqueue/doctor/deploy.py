@@ -20,7 +20,7 @@ from django_pgqueue.schedules.periodic import declared
 from django_pgqueue.schedules.sync import StoredSchedule, definition_of
 
 
-class Change(NamedTuple):
+class DeployChange(NamedTuple):
     """One difference between the code of this process and the database."""
 
     kind: str
@@ -28,7 +28,7 @@ class Change(NamedTuple):
     what: str
 
 
-def changes(alias: str) -> list[Change]:
+def changes(alias: str) -> list[DeployChange]:
     """Return the changes by workers with this code, and names that are new to the database. Changes nothing.
 
     Raises:
@@ -39,15 +39,15 @@ def changes(alias: str) -> list[Change]:
         return [*_tasks(view), *_queues(view), *_schedules(view.database), *_limits(view.database)]
 
 
-def _tasks(view: View) -> Iterator[Change]:
+def _tasks(view: View) -> Iterator[DeployChange]:
     seen = set(Stat.objects.using(view.alias).values_list("task", flat=True).distinct())
     for name in registry.known():
         task = registry.find(name)
         if task and not seen & {name, *task.aliases}:
-            yield Change("task-new", name, "no attempt of it is in the counts of the last days")
+            yield DeployChange("task-new", name, "no attempt of it is in the counts of the last days")
 
 
-def _queues(view: View) -> Iterator[Change]:
+def _queues(view: View) -> Iterator[DeployChange]:
     """Name queues of tasks that have no row yet, and say if no living worker serves them."""
     tasks = filter(None, map(registry.find, registry.known()))
     wanted = {*declared_queues(), *(task.options.queue for task in tasks)}
@@ -55,31 +55,32 @@ def _queues(view: View) -> Iterator[Change]:
     new = sorted(wanted - known)
     served = {name for worker in living_workers(view.alias) for name in QueueSelector.of(worker.queues).among(new)}
     for name in new:
-        yield Change("queue-new", name, "served by a live worker" if name in served else "no live worker serves it")
+        what = "served by a live worker" if name in served else "no live worker serves it"
+        yield DeployChange("queue-new", name, what)
 
 
-def _schedules(database: CallerConnection) -> Iterator[Change]:
+def _schedules(database: CallerConnection) -> Iterator[DeployChange]:
     wanted = declared()
     rows = map(StoredSchedule._make, database.rows(statement("declared_schedules"), {"names": list(wanted)}))
     standing = {row.name: row for row in rows}
     for name in sorted({*wanted, *standing}):
         row = standing.get(name)
         if name not in wanted:
-            yield Change("schedule-gone", name, "not in this code: no job of it once old workers are gone")
+            yield DeployChange("schedule-gone", name, "not in this code: no job of it once old workers are gone")
             continue
         try:
             definition = definition_of(wanted[name])
         except InvalidArguments as error:
-            yield Change("schedule-refused", name, str(error))
+            yield DeployChange("schedule-refused", name, str(error))
             continue
         if row is None:
-            yield Change("schedule-new", name, f"runs {_when(definition)}")
+            yield DeployChange("schedule-new", name, f"runs {_when(definition)}")
         elif not row.is_of_code:
-            yield Change("schedule-taken", name, "one made in the admin has its name, and stays")
+            yield DeployChange("schedule-taken", name, "one made in the admin has its name, and stays")
         elif definition != (before := json.loads(row.definition)):
             names = ", ".join(sorted(key for key in definition if definition[key] != before.get(key)))
             edited = "; it was edited in the admin, and stays as it is" if row.is_edited else ""
-            yield Change("schedule-changed", name, f"{names}{edited}")
+            yield DeployChange("schedule-changed", name, f"{names}{edited}")
 
 
 def _when(definition: dict[str, object]) -> str:
@@ -87,7 +88,7 @@ def _when(definition: dict[str, object]) -> str:
     return f"by {cron}" if cron else f"every {definition.get('every_seconds')} s"
 
 
-def _limits(database: CallerConnection) -> Iterator[Change]:
+def _limits(database: CallerConnection) -> Iterator[DeployChange]:
     wanted = declared_queues()
     if not wanted:
         return
@@ -98,7 +99,7 @@ def _limits(database: CallerConnection) -> Iterator[Change]:
         is_edited, now = standing.get(name, (False, Limits()))
         if limits != now:
             stays = "; set by hand, and stays as it is" if is_edited else ""
-            yield Change("limits-changed", name, f"{_said(now)} → {_said(limits)}{stays}")
+            yield DeployChange("limits-changed", name, f"{_said(now)} → {_said(limits)}{stays}")
 
 
 def _said(limits: Limits) -> str:

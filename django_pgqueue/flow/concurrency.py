@@ -90,15 +90,15 @@ def admit(database: QueueConnection, keys: Iterable[str]) -> Admitted:
     return admission.read()
 
 
-class SweepResult(NamedTuple):
+class KeySweep(NamedTuple):
     keys: list[str]  # a job waits that may be admitted
     last: str  # where to go on; "": that was the end, start again
 
 
-def sweep(database: Database, *, after: str = "", limit: int = 1000) -> SweepResult:
+def sweep(database: Database, *, after: str = "", limit: int = 1000) -> KeySweep:
     """Look at up to ``limit`` keys of limited jobs, in alphabetical order behind ``after``; "": from the first."""
     [(keys, last, is_more)] = database.rows(statement("sweep"), {"after": after, "limit": limit})
-    return SweepResult(keys, last if is_more else "")
+    return KeySweep(keys, last if is_more else "")
 
 
 class AdmissionRequests:

@@ -35,7 +35,7 @@ from django_pgqueue.signals import (
     send_deaths_from_maintenance,
     send_from_maintenance,
 )
-from django_pgqueue.states import MAX_LOST, DeathReason, EntryKind, Outcome
+from django_pgqueue.states import MAX_LOST, AttemptOutcome, DeathReason, EntryKind
 
 logger = logging.getLogger("django_pgqueue.jobs")
 worker_logger = logging.getLogger("django_pgqueue.worker")
@@ -252,7 +252,7 @@ def settle(database: Database, leases: Sequence[Lease], *, unbegun: Collection[i
     for verdict in verdicts:
         if verdict.lease.id in returned or verdict.lease.id in dead:
             _report(verdict)
-    _announce(database, verdicts, returned, deaths, outcome=Outcome.LOST)
+    _announce(database, verdicts, returned, deaths, outcome=AttemptOutcome.LOST)
     queues = frozenset(verdict.lease.queue for verdict in lost if verdict.lease.id in returned)
     ends = EndCounts(lost=_kinds(leases, returned.keys() | dead.keys()), died=_kinds(leases, dead))
     return ReapResult(len(returned), len(dead), queues, frozenset(filter(None, dead.values())), ends)
@@ -361,7 +361,7 @@ def fail_overdue(database: Database, leases: Sequence[Lease]) -> ReapResult:
                 *(lease.id, lease.task, lease.attempts, lease.max_attempts, lease.timeout_seconds),
                 extra=_fields(lease, reason),
             )
-    _announce(database, verdicts, arguments, deaths, outcome=Outcome.RETRIED, delays=delays)
+    _announce(database, verdicts, arguments, deaths, outcome=AttemptOutcome.RETRIED, delays=delays)
     ends = EndCounts(failed=_kinds(leases, written), retried=_kinds(leases, retried), died=_kinds(leases, dead))
     return ReapResult(len(retried), len(dead), keys=frozenset(filter(None, written.values())), ends=ends)
 
@@ -402,7 +402,7 @@ def _announce(
     returned: Mapping[int, Arguments],
     deaths: Sequence[JobEvent],
     *,
-    outcome: Outcome,
+    outcome: AttemptOutcome,
     delays: Mapping[int, float] = MappingProxyType({}),
 ) -> None:
     """Send ``attempt_lost`` for the attempts, then ``job_died`` for the jobs that are dead by it.

@@ -63,9 +63,9 @@ class PageServer:
         self._closing.close()
 
 
-def listen(host: str, port: int, pages: Mapping[str, Page]) -> "Server":
+def listen(host: str, port: int, pages: Mapping[str, Page]) -> "BoundedHTTPServer":
     try:
-        return Server(host, port, pages)
+        return BoundedHTTPServer(host, port, pages)
     except OSError as error:
         raise ConfigurationError(f"{', '.join(pages)} cannot be answered on {host!r} port {port}: {error}.") from error
 
@@ -76,7 +76,7 @@ MOST_REQUESTS = 16
 LONGEST_SECONDS = 10.0  # maximum time for one request, however fast its client sends
 
 
-class Server(ThreadingHTTPServer):
+class BoundedHTTPServer(ThreadingHTTPServer):
     """Answers requests, each in a thread that gives up after a few seconds of silence.
 
     It shares its process with the heartbeat, so clients must not take all the threads and descriptors there are.
@@ -142,7 +142,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    server: Server
+    server: BoundedHTTPServer
     timeout = 5.0
     server_version, sys_version = "pgqueue", ""
 

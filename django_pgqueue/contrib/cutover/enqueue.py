@@ -39,7 +39,7 @@ class CallTag:
 # Stages
 
 
-class Stage(StrEnum):
+class CutoverStage(StrEnum):
     """The side that gets the calls that are enqueued now."""
 
     OLD = "old"  # the old side alone
@@ -48,26 +48,26 @@ class Stage(StrEnum):
     NEW = "new"  # the new side alone
 
 
-STAGES = tuple(map(str, Stage))
+STAGES = tuple(map(str, CutoverStage))
 
 Flag = str | Mapping[str, str] | Callable[[str], str]
 
 
 def flag() -> Flag:
     """Return the setting: a stage, one for each task's name with ``"*"`` for the others, or a function of the name."""
-    given: Flag = getattr(settings, "PGQUEUE_CUTOVER", Stage.OLD)
+    given: Flag = getattr(settings, "PGQUEUE_CUTOVER", CutoverStage.OLD)
     return given
 
 
-def stage_of(task: str) -> Stage:
+def stage_of(task: str) -> CutoverStage:
     """Return the stage of a task; raise ConfigurationError where the flag names none."""
     given = flag()
     if callable(given):
         given = given(task)
     elif isinstance(given, Mapping):
-        given = given.get(task) or given.get("*", Stage.OLD)
+        given = given.get(task) or given.get("*", CutoverStage.OLD)
     try:
-        return Stage(given)
+        return CutoverStage(given)
     except ValueError as error:
         raise ConfigurationError(
             f"PGQUEUE_CUTOVER says {given!r} for {task}. Stages are: {', '.join(STAGES)}."
@@ -106,9 +106,9 @@ class Cutover(Generic[P]):
             As ``Task.enqueue``, where our side gets the call.
         """
         stage = stage_of(self.new.name)
-        if stage is Stage.NEW:
+        if stage is CutoverStage.NEW:
             return self.new.enqueue(*args, **kwargs)
-        if stage is Stage.OLD:
+        if stage is CutoverStage.OLD:
             self._enqueue_old(args, kwargs)
             return None
         with transaction.atomic(using=conf.database):
@@ -118,18 +118,18 @@ class Cutover(Generic[P]):
         """Do what ``enqueue`` does from async code."""
         return await sync_to_async(self.enqueue, thread_sensitive=True)(*args, **kwargs)
 
-    def _enqueue_both(self, stage: Stage, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobHandle[Any]:
-        from django_pgqueue.contrib.cutover.models import Call  # noqa: PLC0415 - tasks are declared before apps are loaded
+    def _enqueue_both(self, stage: CutoverStage, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobHandle[Any]:
+        from django_pgqueue.contrib.cutover.models import CutoverCall  # noqa: PLC0415 - tasks are declared before apps are loaded
 
         tag = CallTag(call=str(uuid.uuid4()), leads=stage.removesuffix("_leads"), compares=self.compare)
         mark = {KEY: asdict(tag)}
         handle = self.new.using(metadata={**self.new.options.metadata, **mark}).enqueue(*args, **kwargs)
         if handle.created:
-            Call.objects.using(conf.database).create(
+            CutoverCall.objects.using(conf.database).create(
                 id=tag.call, task=self.new.name, stage=stage, compares=self.compare
             )
-            self._enqueue_old(args, {**kwargs, **mark}, is_robust=stage is Stage.NEW_LEADS)
-        elif stage is Stage.OLD_LEADS:  # our job has met its conflicting job, by a key that the old side does not know
+            self._enqueue_old(args, {**kwargs, **mark}, is_robust=stage is CutoverStage.NEW_LEADS)
+        elif stage is CutoverStage.OLD_LEADS:  # our job has met its conflicting one, by a key that the old side lacks
             self._enqueue_old(args, kwargs)
         return handle
 

@@ -7,7 +7,7 @@ OUTCOME = "Of the last run: succeeded, failed, or empty."
 DETAIL = "Digest of the result, or class of the exception."
 
 
-class Call(models.Model):
+class CutoverCall(models.Model):
     """One call that both sides got: the side that runs it, where it has arrived, its results. For reading."""
 
     id = models.UUIDField(primary_key=True)

@@ -148,12 +148,12 @@ def _note_elsewhere(side: str, mark: CallTag, values: dict[str, str]) -> None:
 
 
 def _note(side: str, mark: CallTag, values: dict[str, str]) -> None:
-    from django_pgqueue.contrib.cutover.models import Call  # noqa: PLC0415 - tasks are declared before apps are loaded
+    from django_pgqueue.contrib.cutover.models import CutoverCall  # noqa: PLC0415 - tasks are declared before apps are loaded
 
     arrived = {f"{side}_arrived_at": Coalesce(f"{side}_arrived_at", Now())}
     try:
         with transaction.atomic(using=conf.database):  # a savepoint, where a transaction is open
-            Call.objects.using(conf.database).filter(pk=mark.call).update(
+            CutoverCall.objects.using(conf.database).filter(pk=mark.call).update(
                 **arrived, **{f"{side}_{name}": value for name, value in values.items()}
             )
     except Error:

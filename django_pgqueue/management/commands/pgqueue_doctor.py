@@ -12,7 +12,7 @@ from django_pgqueue.cli.arguments import add_database, add_json, check_database,
 from django_pgqueue.conf import conf
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.doctor import ALL_LOOKS, DEPLOY_LOOKS, NOT_LOOKED_AT, Finding, Level, findings
-from django_pgqueue.doctor.deploy import Change, changes
+from django_pgqueue.doctor.deploy import DeployChange, changes
 from django_pgqueue.insights.formatting import json_text, plain
 from django_pgqueue.version import VERSION
 
@@ -64,7 +64,7 @@ class Report(NamedTuple):
 
     database: str
     findings: Sequence[Finding]
-    changes: Sequence[Change] | None  # None: those of a deployment were not asked for
+    changes: Sequence[DeployChange] | None  # None: those of a deployment were not asked for
 
 
 def _report(alias: str, *, is_of_deploy: bool) -> Report:
@@ -121,7 +121,7 @@ def _told(report: Report) -> str:
     return "\n\n".join(told) or "healthy"
 
 
-def _changes(made: Sequence[Change]) -> str:
+def _changes(made: Sequence[DeployChange]) -> str:
     return "\n".join(plain(f"{one.kind} {one.name}: {one.what}") for one in made) or "This code changes nothing."
 
 

@@ -10,7 +10,7 @@ from django.db import connections, transaction
 import tests.app.tasks as app
 from django_pgqueue.contrib.cutover import Cutover
 from django_pgqueue.contrib.cutover.enqueue import check_stages
-from django_pgqueue.contrib.cutover.models import Call
+from django_pgqueue.contrib.cutover.models import CutoverCall
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments
 from django_pgqueue.models import Job, SucceededJob
 from tests.app import contract
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def test_old_side_alone_gets_calls_until_the_flag_is_set(other, queue):
     assert Cutover(new=app.switched, old=other.delay).enqueue("x") is None
-    assert (other.drain(), Job.objects.count(), Call.objects.count()) == (1, 0, 0)
+    assert (other.drain(), Job.objects.count(), CutoverCall.objects.count()) == (1, 0, 0)
     assert ran_by_us() == [False]
 
 
@@ -36,7 +36,7 @@ def test_new_side_alone_gets_calls_in_the_end(other, stage, queue):
     assert Job.objects.get().metadata == {}
     work(queue)
     assert SucceededJob.objects.get().id == handle.id
-    assert (other.calls, Call.objects.count(), ran_by_us()) == ([], 0, [True])
+    assert (other.calls, CutoverCall.objects.count(), ran_by_us()) == ([], 0, [True])
 
 
 @pytest.mark.parametrize("value", BOTH)
@@ -46,7 +46,7 @@ def test_one_side_runs_and_the_other_notes_the_arrival(other, stage, queue, valu
     assert Job.objects.get().metadata["shop"] == 1
     other.drain()
     work(queue)
-    call, leads = Call.objects.get(), value.removesuffix("_leads")
+    call, leads = CutoverCall.objects.get(), value.removesuffix("_leads")
     assert (call.task, call.stage, call.compares) == (app.switched.name, value, False)
     assert call.enqueued_at <= min(call.old_arrived_at, call.new_arrived_at)
     assert {"old": call.old_outcome, "new": call.new_outcome} == {"old": "", "new": "", leads: "succeeded"}
@@ -61,7 +61,7 @@ def test_rollback_sends_nothing_and_commit_all(other, stage, value):
     with pytest.raises(KeyError), transaction.atomic():
         cutover.enqueue("x")
         raise KeyError
-    assert (other.calls, Job.objects.count(), Call.objects.count()) == ([], 0, 0)
+    assert (other.calls, Job.objects.count(), CutoverCall.objects.count()) == ([], 0, 0)
     with transaction.atomic():
         cutover.enqueue("x")
         assert other.calls == []
@@ -82,7 +82,7 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_is_sent(other, st
     stage("old_leads")
     with pytest.raises(InvalidArguments):
         Cutover(new=app.switched, old=other.delay).enqueue("x", "y", "z")
-    assert (other.calls, Call.objects.count()) == ([], 0)
+    assert (other.calls, CutoverCall.objects.count()) == ([], 0)
 
 
 def test_old_queue_that_cannot_be_reached_matters_only_while_it_leads(stage, caplog):

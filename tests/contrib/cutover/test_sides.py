@@ -9,7 +9,7 @@ from django.core.management import call_command
 import tests.app.tasks as app
 from django_pgqueue import Snooze, tasks
 from django_pgqueue.contrib.cutover import Cutover, new_side, old_side
-from django_pgqueue.contrib.cutover.models import Call
+from django_pgqueue.contrib.cutover.models import CutoverCall
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob
@@ -36,7 +36,7 @@ def test_old_side_raises_what_its_function_raises(other, stage):
     Cutover(new=app.switched, old=other.delay).enqueue("x", until=2)
     other.drain()
     assert [str(error) for error in other.errors] == ["not before attempt 2"]
-    assert Call.objects.get().old_detail == "ValueError"
+    assert CutoverCall.objects.get().old_detail == "ValueError"
 
 
 @pytest.mark.parametrize("value", BOTH)
@@ -48,11 +48,11 @@ def test_async_task_is_wrapped_likewise(other, stage, queue, value):
     other.drain()
     leads = value.removesuffix("_leads")
     assert ran_by_us() == [leads == "new"] * 2
-    assert sorted(Call.objects.values_list(f"{leads}_outcome", f"{leads}_detail")) == [
+    assert sorted(CutoverCall.objects.values_list(f"{leads}_outcome", f"{leads}_detail")) == [
         ("failed", "ValueError"),
         ("succeeded", ""),
     ]
-    assert Call.objects.exclude(old_arrived_at=None).exclude(new_arrived_at=None).count() == 2
+    assert CutoverCall.objects.exclude(old_arrived_at=None).exclude(new_arrived_at=None).count() == 2
 
 
 def test_snooze_is_no_outcome(other, stage, queue):
@@ -64,7 +64,7 @@ def test_snooze_is_no_outcome(other, stage, queue):
     task = tasks.make(closed, name=app.switched.name)
     Cutover(new=task, old=other.delay).enqueue("x")
     work(queue, task)
-    call = Call.objects.get()
+    call = CutoverCall.objects.get()
     assert (call.new_outcome, call.new_arrived_at is not None) == ("", True)
 
 
@@ -97,7 +97,7 @@ def test_last_outcome_of_the_side_that_leads_counts(other, stage, queue):
     stage("new_leads")
     Cutover(new=app.switched, old=other.delay).enqueue("x", until=2)
     work(queue)
-    call = Call.objects.get()
+    call = CutoverCall.objects.get()
     assert (call.new_outcome, call.new_detail) == ("failed", "ValueError")
     assert Job.objects.get().errors[0]["error"] == "ValueError"
     assert promoted(queue) == 1
@@ -109,7 +109,7 @@ def test_failure_is_noted_although_the_transaction_of_the_task_is_rolled_back(ot
     stage("new_leads")
     Cutover(new=app.switched_atomic, old=other.delay).enqueue("x", until=2)
     work(queue, app.switched_atomic)
-    call = Call.objects.get()
+    call = CutoverCall.objects.get()
     assert (call.new_outcome, call.new_arrived_at is not None, Mark.objects.count()) == ("failed", True, 0)
     Job.objects.update(status="queued")
     work(queue, app.switched_atomic)
@@ -120,7 +120,7 @@ def test_failure_is_noted_although_the_transaction_of_the_task_is_rolled_back(ot
 def test_task_runs_whether_it_can_be_noted_or_not(other, stage, queue, caplog):
     stage("new_leads")
     Cutover(new=app.switched_atomic, old=other.delay).enqueue("pruned")
-    Call.objects.all().delete()
+    CutoverCall.objects.all().delete()
     work(queue, app.switched_atomic)
     Cutover(new=app.switched_atomic, old=other.delay).enqueue("removed")
     call_command("migrate", "pgqueue_cutover", "zero", verbosity=0)

@@ -14,7 +14,7 @@ class Migration(QueueMigration):
 
     operations = [
         migrations.CreateModel(
-            name="Call",
+            name="CutoverCall",
             fields=[
                 ("id", models.UUIDField(primary_key=True, serialize=False)),
                 ("enqueued_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),

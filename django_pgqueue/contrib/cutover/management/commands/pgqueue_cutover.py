@@ -10,8 +10,8 @@ from django.db.models.functions import Now
 
 from django_pgqueue.cli.arguments import add_json, duration
 from django_pgqueue.conf import conf
-from django_pgqueue.contrib.cutover.enqueue import Stage
-from django_pgqueue.contrib.cutover.models import FAILED, SUCCEEDED, Call
+from django_pgqueue.contrib.cutover.enqueue import CutoverStage
+from django_pgqueue.contrib.cutover.models import FAILED, SUCCEEDED, CutoverCall
 from django_pgqueue.insights.formatting import columns, plain
 
 
@@ -65,8 +65,8 @@ SLICE = 10_000
 BOTH_ENDED = ~Q(old_outcome="") & ~Q(new_outcome="")
 SAME = Q(old_outcome=F("new_outcome"), old_detail=F("new_detail")) & ~Q(old_detail="")
 DIFFERING = Q(compares=True) & BOTH_ENDED & ~SAME
-OLD_IS_DUE = Q(old_outcome="") & (Q(compares=True) | Q(stage=Stage.OLD_LEADS))
-NEW_IS_DUE = Q(new_outcome="") & (Q(compares=True) | Q(stage=Stage.NEW_LEADS))
+OLD_IS_DUE = Q(old_outcome="") & (Q(compares=True) | Q(stage=CutoverStage.OLD_LEADS))
+NEW_IS_DUE = Q(new_outcome="") & (Q(compares=True) | Q(stage=CutoverStage.NEW_LEADS))
 UNFINISHED = Q(old_arrived_at=None) | Q(new_arrived_at=None) | OLD_IS_DUE | NEW_IS_DUE
 
 
@@ -76,7 +76,7 @@ def counts(missing_after: dt.timedelta, tasks: Collection[str] = ()) -> list[dic
     Args:
         missing_after: age from which on a call is missing that has not arrived, or not ended where it runs.
     """
-    calls = Call.objects.using(conf.database)
+    calls = CutoverCall.objects.using(conf.database)
     if tasks:
         calls = calls.filter(task__in=tasks)
     rows = (
@@ -101,7 +101,7 @@ def counts(missing_after: dt.timedelta, tasks: Collection[str] = ()) -> list[dic
 def prune(older_than: dt.timedelta) -> int:
     """Remove the rows of calls that are older than an age, in slices; return how many."""
     removed = 0
-    calls = Call.objects.using(conf.database)
+    calls = CutoverCall.objects.using(conf.database)
     while ids := list(calls.filter(enqueued_at__lte=Now() - older_than).values_list("pk", flat=True)[:SLICE]):
         removed += calls.filter(pk__in=ids).delete()[0]
     return removed

@@ -8,7 +8,7 @@ from django.db import DatabaseError
 
 import tests.app.tasks as app
 from django_pgqueue.contrib.cutover import Cutover
-from django_pgqueue.contrib.cutover.models import Call
+from django_pgqueue.contrib.cutover.models import CutoverCall
 from tests.support.cutover import report, row_of, work
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -22,7 +22,7 @@ def test_call_is_missing_until_it_has_arrived_and_ended(other, stage, queue):
     assert report("--missing-after", "0s")[1] == missing
     other.drain()
     assert report("--missing-after", "0s")[1] == missing
-    Call.objects.update(new_arrived_at=Call.objects.get().enqueued_at)
+    CutoverCall.objects.update(new_arrived_at=CutoverCall.objects.get().enqueued_at)
     assert report("--missing-after", "0s")[1] == missing
     work(queue)
     assert report("--missing-after", "0s") == ([row_of("new_leads", sent=1)], "")
@@ -61,12 +61,12 @@ def test_prune_removes_old_calls(other, stage, sql, monkeypatch):
     stage("old_leads")
     for number in range(6):
         Cutover(new=app.switched, old=other.delay).enqueue(str(number))
-    keep = Call.objects.order_by("enqueued_at").last().pk
+    keep = CutoverCall.objects.order_by("enqueued_at").last().pk
     sql("UPDATE pgqueue_cutover_calls SET enqueued_at = now() - interval '8 days' WHERE id <> %s", keep)
     out = StringIO()
     call_command("pgqueue_cutover", "--prune", "7d", stdout=out)
     assert out.getvalue() == "Calls removed: 5.\n"
-    assert Call.objects.get().pk == keep
+    assert CutoverCall.objects.get().pk == keep
 
 
 def test_report_says_when_there_is_no_table(transactional_db, monkeypatch):
