@@ -33,7 +33,7 @@ from django_pgqueue.conf import (
     conf,
     load_middleware,
 )
-from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.connections import CallerConnection, how_to_migrate
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidLimit, InvalidOption
 from django_pgqueue.flow.declared_queues import DeclaredQueue, undeclared
 from django_pgqueue.maintenance.vacuum import Privileges, privileges
@@ -55,7 +55,7 @@ OF_FINDINGS = {  # by the names of docs/reference/doctor-command.md#findings
 }
 
 SHORTEST_TOKEN = 16
-OUTBOX = "django_pgqueue.outbox"
+OUTBOX, OUTBOX_LABEL = "django_pgqueue.outbox", "pgqueue_outbox"
 ROUTER = "django_pgqueue.routers.PgQueueRouter"
 
 
@@ -269,6 +269,21 @@ def check_schema(databases: Collection[str] | None = None, **_: Any) -> Iterator
 
 
 @register(Tags.database)
+def check_outboxes(databases: Collection[str] | None = None, **_: Any) -> Iterator[CheckMessage]:
+    """Report databases with an outbox where its migrations, run before that, have made no tables."""
+    if not databases or not _settings_are_readable() or not apps.is_installed(OUTBOX):
+        return
+    outboxes = conf.outboxes if isinstance(conf.outboxes, dict) else {}
+    for alias in dict.fromkeys([*outboxes, *conf.databases] if outboxes else ()):
+        if alias in databases and _lacks_outbox(alias):
+            yield Caution(
+                f"{alias!r} has not the tables of an outbox, although their migration is noted as applied.",
+                hint=how_to_migrate(alias, app=OUTBOX_LABEL, is_recorded=True),
+                id="pgqueue.W007",
+            )
+
+
+@register(Tags.database)
 def check_isolation(databases: Collection[str] | None = None, **_: Any) -> Iterator[CheckMessage]:
     """Say when tasks with ``atomic=True`` will meet conflicts of SERIALIZABLE. Asks the database for its default."""
     atomic = [name for name in registry.known() if registry.get(name).atomic]
@@ -288,12 +303,20 @@ def _is_postgresql(alias: str) -> bool:
     return alias in connections and connections[alias].vendor == "postgresql"
 
 
-def _has_seen_migrations(alias: str) -> bool:
+def _lacks_outbox(alias: str) -> bool:
+    """Whether a database records the migrations of the outbox as applied, and has no tables of it."""
+    if not _has_seen_migrations(alias, OUTBOX_LABEL):
+        return False
+    table = apps.get_model(OUTBOX_LABEL, "OutboxCall")._meta.db_table  # noqa: SLF001
+    return table not in connections[alias].introspection.table_names()
+
+
+def _has_seen_migrations(alias: str, app: str = "pgqueue") -> bool:
     """Whether a database records the migrations as applied, so that ``migrate`` makes no tables there."""
     from django_pgqueue.doctor.catalogue import is_recorded  # noqa: PLC0415 - as in check_schema
 
     try:
-        return _is_postgresql(alias) and is_recorded(alias)
+        return _is_postgresql(alias) and is_recorded(alias, app)
     except DatabaseTrouble:
         return False
 

@@ -260,6 +260,10 @@ class Options:
     def due_at(self) -> dt.datetime | None:
         return None if self.run_at is None else aware(self.run_at)
 
+    def due_from(self, enqueued_at: dt.datetime) -> dt.datetime:
+        """Return when a job is due that was enqueued at a time."""
+        return self.due_at or enqueued_at + dt.timedelta(seconds=self.delay_seconds)
+
     @property
     def delay_seconds(self) -> float:
         """How much later than now a job without ``run_at`` is due; below 0: its head start."""
@@ -423,7 +427,7 @@ class TaskRules:
             self.discard_on = Discards.of(self.discard_on)
         if self.capture_logs not in (None, False):
             check_word("capture_logs", self.capture_logs, LOG_LEVELS)
-        self.aliases = tuple(self.aliases)
+        self.aliases = _names("aliases is a tuple of former names, as in ('shop.tasks.old',)", self.aliases)
         self.sensitive_parameters = _sensitive(self.sensitive_parameters)
 
 
@@ -434,11 +438,15 @@ OF_RULES = frozenset(rule.name for rule in dataclasses.fields(TaskRules))
 def _sensitive(names: Any) -> frozenset[str] | bool:
     if isinstance(names, bool):
         return names
-    if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
-        raise InvalidOption(
-            f"sensitive_parameters is True or a tuple of names of arguments, as in ('card',), not {names!r}."
-        )
-    return frozenset(names)
+    return frozenset(_names("sensitive_parameters is True or a tuple of names of arguments, as in ('card',)", names))
+
+
+def _names(what: str, given: Any) -> tuple[str, ...]:
+    """Return names as a tuple; one text is refused, whose characters they would be."""
+    names = () if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+    if (given and not names) or not all(isinstance(name, str) and name for name in names):
+        raise InvalidOption(f"{what}, not {given!r}.")
+    return names
 
 
 # Unknown options, and wrong values

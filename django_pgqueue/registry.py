@@ -19,6 +19,7 @@ from django_pgqueue.exceptions import ConfigurationError, TaskDoesNotExist
 from django_pgqueue.keys import Compute, Keys, KeysBy, Limit, Unique, shard_function
 from django_pgqueue.options import CallOptions, Options, RetryRules, TaskRules, changed, check_known, options_of
 from django_pgqueue.states import LONGEST_NAME
+from django_pgqueue.validation import is_text
 
 if TYPE_CHECKING:
     from django_pgqueue.records import ClaimedJob, Outcome
@@ -243,9 +244,9 @@ def register(task: D) -> D:
             "Make it a plain function, or leave atomic out."
         )
     for name in (task.name, *task.aliases):
-        if not 1 <= len(name) <= LONGEST_NAME:
+        if not 1 <= len(name) <= LONGEST_NAME or not is_text(name):
             raise ConfigurationError(
-                f"The name of a task has 1 to {LONGEST_NAME} characters, not {len(name)}: {name!r}."
+                f"The name of a task is a text of 1 to {LONGEST_NAME} characters, not {len(name)}: {name!r}."
             )
         other = find(name)
         if other is not None and (other.func.__module__, other.func.__qualname__) != (task.func.__module__, qualname):
@@ -263,6 +264,15 @@ def register(task: D) -> D:
 def find(name: str) -> TaskDefinition | None:
     """Return the task of this name or former name, or None."""
     return _registry.get(name) or _aliases.get(name)
+
+
+def definition_of(task: Any) -> TaskDefinition:
+    """Return the task that is given or named; raise TaskDoesNotExist or TypeError where there is none."""
+    found = get(task) if isinstance(task, str) else native(task)
+    if not isinstance(found, TaskDefinition):
+        remedy = " Write @task above the function." if callable(task) else ""
+        raise TypeError(f"task is a task or the name of one, not {task!r}.{remedy}")
+    return found
 
 
 def get(name: str) -> TaskDefinition:

@@ -471,8 +471,7 @@ async def aenqueue_many(calls: Iterable[Call[R]], /) -> Sequence[JobHandle[R]]:
 
 
 def _task(task: AnyTask) -> TaskDefinition:
-    found: TaskDefinition = registry.get(task) if isinstance(task, str) else registry.native(task)
-    return found
+    return registry.definition_of(task)
 
 
 def _check_function(func: Any) -> None:

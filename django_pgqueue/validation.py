@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any, Protocol
 
 from django_pgqueue.exceptions import InvalidOption, InvalidWorkflow
@@ -44,6 +45,16 @@ def check_whole(option: str, value: Any, lowest: int, highest: int) -> None:
     """Raise InvalidOption unless ``value`` is a whole number within these bounds, both included."""
     if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
         raise InvalidOption(f"{option} is a whole number from {lowest} to {highest}, not {value!r}.")
+
+
+def number_of(given: Any) -> int | None:
+    """Return the whole number that was given, as such or as a text; None: it is none."""
+    if isinstance(given, bool) or not isinstance(given, Integral | str):
+        return None
+    try:
+        return int(given)
+    except ValueError:
+        return None
 
 
 def check_seconds(option: str, value: Any) -> None:

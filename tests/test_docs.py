@@ -39,6 +39,7 @@ from django_pgqueue.stored_values import DEEPEST
 from django_pgqueue.testing import JobRun, RunReport, as_job, assert_enqueued, assert_not_enqueued, run_job, run_jobs
 from django_pgqueue.testing.assertions import Expected, Wanted
 from django_pgqueue.validation import LONGEST_TIMEOUT_SECONDS
+from django_pgqueue.workflows import rerun
 from docs import facts, generate
 from tests.support.doc_pages import first_names, names, reference, section, table, without_blocks
 from tests.support.pages import DOCS, PAGES, ROOT, blocks, each_page, name_of
@@ -434,6 +435,9 @@ LIMITS = {
     "error of an attempt, with its traceback": LONGEST_ERROR_BYTES // 1024,
     "captured log lines of an attempt": FIRST_LINES + LAST_LINES,
     "lost attempts": states.MAX_LOST,
+    "stages of a workflow": states.MOST_STAGES,
+    "name and unique key of a workflow, name of a stage": states.LONGEST_NAME,
+    "new members of a `rerun`": rerun.MOST_CALLS,
 }
 
 RANGES = {

@@ -9,7 +9,7 @@ from django.template import Context, Template
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import Task, task, tasks
+from django_pgqueue import Task, enqueue, task, tasks
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidOption, NoCurrentJob
 from django_pgqueue.jobs.serialization import MOST_SHAPES
 from django_pgqueue.models import Job
@@ -179,6 +179,24 @@ def test_call_shows_its_arguments_without_what_is_sensitive():
     assert repr(app.record.bind(label="x")) == "<Call tests.app.tasks.record(label='x')>"
     assert "hunter2" not in repr(app.log_in.bind("ann", "hunter2"))
     assert "hunter2" not in repr(keyed(sensitive_parameters=True).bind("hunter2"))
+
+
+@pytest.mark.parametrize("given", ["shop.tasks.old", ("", "x"), 5, [1]], ids=repr)
+def test_aliases_are_names_in_a_tuple(given):
+    with pytest.raises(InvalidOption, match=r"aliases is a tuple of former names, as in \('shop\.tasks\.old',\), not "):
+        keyed(aliases=given)
+
+
+def test_names_that_a_generator_yields_are_all_taken():
+    declared = keyed(aliases=(name for name in ["old", "older"]), sensitive_parameters=(name for name in ["label"]))
+    assert (declared.aliases, declared.sensitive_parameters) == (("old", "older"), {"label"})
+
+
+def test_only_tasks_are_enqueued():
+    with pytest.raises(
+        TypeError, match=r"task is a task or the name of one, not <function anything.*Write @task above"
+    ):
+        enqueue(anything)
 
 
 def anything(**names): ...

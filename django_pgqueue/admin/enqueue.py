@@ -6,6 +6,7 @@ from django import forms
 from django.contrib import messages
 from django.contrib.admin.models import ADDITION, CHANGE
 from django.core.exceptions import PermissionDenied
+from django.db import Error
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
 from django.utils.translation import gettext
@@ -14,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue import registry
 from django_pgqueue.admin.actions import ActionsAdmin, audited
 from django_pgqueue.admin.databases import is_elsewhere, located, showing
-from django_pgqueue.admin.formatting import linked
+from django_pgqueue.admin.formatting import linked, of_the_project
 from django_pgqueue.admin.forms import JobForm
 from django_pgqueue.admin.links import crumbs
 from django_pgqueue.admin.row_actions import field_of
@@ -78,7 +79,11 @@ def enqueue_view(admin: ActionsAdmin, request: HttpRequest) -> HttpResponse:
         return _enqueue(admin, request, form)
     except PgQueueError as error:
         form.add_error(None, str(error))
-        return _page(admin, request, {"form": form})
+    except Error:
+        raise
+    except Exception as error:  # noqa: BLE001 - of code of the project; its text may hold sensitive values
+        form.add_error(None, of_the_project(error))
+    return _page(admin, request, {"form": form})
 
 
 def _offered() -> dict[str, TaskDefinition]:

@@ -58,6 +58,11 @@ def history(errors: Any) -> str:
     return render_to_string("admin/pgqueue/history.html", {"entries": entries})
 
 
+def of_the_project(error: Exception) -> str:
+    """Name an error of the project's own code, such as a middleware; its text may hold sensitive values."""
+    return _("Code of the project raised %(error)s.") % {"error": type(error).__name__}
+
+
 def entry_line(entry: Any) -> str:
     """Show one entry of the history as ``ValueError: no luck``, its first line, cut."""
     if not isinstance(entry, dict):

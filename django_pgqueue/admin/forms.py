@@ -9,6 +9,8 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.core.validators import MaxLengthValidator
+from django.forms.fields import InvalidJSONInput
 from django.utils.text import format_lazy
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -35,11 +37,29 @@ KINDS: dict[type, Any] = {
 NOT: dict[type, Any] = {list: _("This is not a JSON array."), dict: _("This is not a JSON object.")}
 START: dict[str, Any] = {"cron": "", "jitter_seconds": 0, "catch_up": CatchUp.LAST, "catch_up_limit": 100}
 
+UNREADABLE = _("That cannot be read: a number is too long, or it is nested too deeply.")
+
 RATE = {"rate_limit", "rate_period_seconds", "rate_burst"}
 
 
-def json_field(kind: type, example: str, label: Any) -> forms.JSONField:
-    return forms.JSONField(
+class JSONField(forms.JSONField):
+    """Django's, which lets errors through where a number is too long, or JSON is nested too deeply."""
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return super().to_python(value)
+        except (ValueError, RecursionError) as error:
+            raise ValidationError(UNREADABLE) from error
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        try:
+            return super().bound_data(data, initial)
+        except (ValueError, RecursionError):
+            return InvalidJSONInput(data)
+
+
+def json_field(kind: type, example: str, label: Any) -> JSONField:
+    return JSONField(
         label=label,
         required=False,
         widget=forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"}),
@@ -97,6 +117,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for th
             self.fields["task"] = forms.ChoiceField(label=_("task"), choices=[(name, name) for name in names])
         if "name" in self.fields:
             self.fields["name"].widget.attrs["maxlength"] = periodic.LONGEST_NAME
+            self.fields["name"].validators.append(MaxLengthValidator(periodic.LONGEST_NAME))
         capitalize_labels(self)
 
     @property
@@ -273,9 +294,7 @@ class JobForm(forms.Form):
             where = {"why": error.msg, "line": error.lineno, "column": error.colno}
             raise ValidationError(words % where) from error
         except (ValueError, RecursionError) as error:
-            raise ValidationError(
-                gettext("That cannot be read: a number is too long, or it is nested too deeply.")
-            ) from error
+            raise ValidationError(UNREADABLE) from error
         if not self.may_replace(value):
             _check_kind(name, value)
         return value

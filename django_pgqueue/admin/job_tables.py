@@ -26,6 +26,7 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.queries import bounded
 from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import DeadJob, Job, SucceededJob
+from django_pgqueue.validation import is_text
 
 ANY = Q()
 
@@ -147,7 +148,8 @@ class JobsAdmin(ReadOnlyAdmin, ActionsAdmin):
         if not self.has_view_permission(request):  # Django looks for the row first, and reveals whether it is there
             raise PermissionDenied
         tables = ContentType.objects.get_for_models(Job, DeadJob, SucceededJob).values()
-        entries = LogEntry.objects.filter(object_id=object_id, content_type__in=tables).select_related("user")
+        entries = LogEntry.objects.filter(content_type__in=tables).select_related("user")
+        entries = entries.filter(object_id=object_id) if is_text(object_id) else entries.none()
         page = self.get_paginator(request, entries.order_by("action_time"), self.list_per_page).get_page(
             request.GET.get(PAGE_VAR)
         )

@@ -29,15 +29,18 @@ class KeyColumn(NamedTuple):
     is_valid: Callable[[str], bool]
 
 
+INSTANT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-])", re.ASCII)
+
+
 def is_integer(text: str) -> bool:
     """Whether a column of 64 bits can have it."""
     return re.fullmatch(r"-?\d{1,19}", text, re.ASCII) is not None and abs(int(text)) < 2**63
 
 
 def instant_of(text: str) -> dt.datetime | None:
-    """Read an instant with its zone: an id such as 20260101 could be read as a day, too."""
+    """Read an instant with its zone: an id such as 20260101 could be read as a day, too; PostgreSQL reads no weeks."""
     try:
-        at = parse_datetime(text)
+        at = parse_datetime(text) if INSTANT.match(text) else None
     except ValueError:
         return None
     return at if at is not None and at.tzinfo is not None else None

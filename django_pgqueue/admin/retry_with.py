@@ -136,10 +136,11 @@ def _page(admin: ActionsAdmin, request: HttpRequest, dead: DeadJob, more: dict[s
 def _changes(form: RetryForm) -> list[tuple[str, str, str]]:
     dead, said = form.dead, form.cleaned_data
     old, new = shown(form.task, dead.args, dead.kwargs), shown(form.task, *form.arguments)
-    args, kwargs = form.arguments
+    # The typed text is compared with the shown one: comparing the values would confirm a guess at a sensitive one.
+    args, kwargs = said["args"] != form.masked.args, said["kwargs"] != form.masked.kwargs
     rows = [
-        (gettext("Positional arguments"), dead.args != list(args), pretty_json(old[0]), pretty_json(new[0])),
-        (gettext("Keyword arguments"), dead.kwargs != kwargs, pretty_json(old[1]), pretty_json(new[1])),
+        (gettext("Positional arguments"), args, pretty_json(old[0]), pretty_json(new[0])),
+        (gettext("Keyword arguments"), kwargs, pretty_json(old[1]), pretty_json(new[1])),
         (gettext("Queue"), dead.queue != said["queue"], dead.queue, said["queue"]),
         (gettext("Priority"), dead.priority != said["priority"], str(dead.priority), str(said["priority"])),
     ]

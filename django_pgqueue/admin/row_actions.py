@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from django import forms
-from django.db import transaction
+from django.db import Error, transaction
 from django.db.models import Model
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
@@ -15,6 +15,7 @@ from django.utils.translation import ngettext_lazy
 
 from django_pgqueue import queues, schedules, workers
 from django_pgqueue.admin.actions import AdminAction, Change
+from django_pgqueue.admin.formatting import of_the_project
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.insights.formatting import MODELS
 from django_pgqueue.insights.overview import is_restorable, lines_of
@@ -220,6 +221,10 @@ def _problem(name: str, *, by: str, database: str) -> str:
             schedules.run([name], by=by, database=database)
     except PgQueueError as error:
         return str(error)
+    except Error:
+        raise
+    except Exception as error:  # noqa: BLE001 - of code of the project; its text may hold sensitive values
+        return of_the_project(error)
     return ""
 
 

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue import registry
 from django_pgqueue.admin.actions import ActionsAdmin, AdminAction
-from django_pgqueue.admin.formatting import arguments_of, label, linked, live_column, moment, moment_of
+from django_pgqueue.admin.formatting import arguments_of, label, linked, live_column, moment, moment_of, pretty_json
 from django_pgqueue.admin.forms import TIMING, ScheduleForm
 from django_pgqueue.admin.links import Links
 from django_pgqueue.admin.row_actions import PAUSE_SCHEDULES, RESTORE, RESUME_SCHEDULES, RUN
@@ -31,7 +31,7 @@ from django_pgqueue.insights.schedule_info import (
     timing,
     upcoming,
 )
-from django_pgqueue.jobs.redaction import shown
+from django_pgqueue.jobs.redaction import shown, shown_by_name
 from django_pgqueue.models import Schedule
 from django_pgqueue.schedules.manage import GONE
 from django_pgqueue.schedules.periodic import declared
@@ -104,6 +104,10 @@ class ScheduleAdmin(ActionsAdmin):
     hidden_args = arguments_of("args", _("args"))
     hidden_kwargs = arguments_of("kwargs", _("kwargs"))
 
+    @admin.display(description=_("options"))
+    def hidden_options(self, schedule: Schedule) -> str:
+        return pretty_json(_visible_options(schedule.options))
+
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Keep what the code declares: it would be back within a minute. It can be paused."""
         if obj is not None and obj.source == "code" and obj.name in declared():
@@ -136,7 +140,7 @@ class ScheduleAdmin(ActionsAdmin):
             schedule.last_job, schedule.links = jobs.get(schedule.pk), links
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        hidden: dict[Any, str] = {} if _may_edit_arguments(obj) else {"args": "hidden_args", "kwargs": "hidden_kwargs"}
+        hidden: dict[Any, str] = _hidden_fields(obj)
         missing = self.only_shown if obj is None else () if in_words(obj) else ("in_words",)
         shown = [
             (title, [hidden.get(name, name) for name in parts["fields"] if name not in missing])
@@ -147,8 +151,8 @@ class ScheduleAdmin(ActionsAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """Keep what the code says, and the task whose arguments are hidden: another one may not declare them so."""
         of_code = ("name", "task") if obj is not None and obj.source == "code" else ()
-        hidden = () if _may_edit_arguments(obj) else ("task", "hidden_args", "hidden_kwargs")
-        return (*self.only_shown, *of_code, *hidden)
+        hidden = _hidden_fields(obj)
+        return (*self.only_shown, *of_code, *(("task",) if "args" in hidden else ()), *hidden.values())
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's
         """Write the changed fields and nothing else: a worker may just have advanced the schedule."""
@@ -189,12 +193,28 @@ class ScheduleAdmin(ActionsAdmin):
         return gettext("code")
 
 
-def _may_edit_arguments(schedule: Any) -> bool:
-    """Whether nothing of the arguments is hidden from staff."""
+def _hidden_fields(schedule: Any) -> dict[str, str]:
+    """Return fields of which a part is hidden from staff, with those that show the rest; they cannot be edited."""
     if schedule is None:
-        return True
+        return {}
+    hidden = {}
     visible = shown(registry.find(schedule.task), schedule.args, schedule.kwargs)
-    return json.dumps([schedule.args, schedule.kwargs], sort_keys=True) == json.dumps(list(visible), sort_keys=True)
+    if _as_text([schedule.args, schedule.kwargs]) != _as_text(list(visible)):
+        hidden = {"args": "hidden_args", "kwargs": "hidden_kwargs"}
+    if _as_text(schedule.options) != _as_text(_visible_options(schedule.options)):
+        hidden["options"] = "hidden_options"
+    return hidden
+
+
+def _visible_options(options: Any) -> Any:
+    """Return options as people may see them: metadata belongs to no parameter, and may hold sensitive values."""
+    if not isinstance(options, dict) or "metadata" not in options:
+        return options
+    return {**options, "metadata": shown_by_name(options["metadata"])}
+
+
+def _as_text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def _run_row(run: ScheduleRun, links: Links) -> dict[str, Any]:

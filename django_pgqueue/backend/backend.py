@@ -46,6 +46,7 @@ from django_pgqueue.jobs.enqueue import (
     routed,
 )
 from django_pgqueue.jobs.lookup import JobState, find
+from django_pgqueue.jobs.redaction import in_errors
 from django_pgqueue.jobs.routing import route
 from django_pgqueue.jobs.serialization import Arguments, check_keys, encode
 from django_pgqueue.jobs.unique import InsertResult
@@ -129,8 +130,10 @@ class PgQueueBackend(BaseTaskBackend):
             django.db.Error: as any other statement of the caller's transaction.
         """
         self.validate_task(task)
-        call = _as_json(args, kwargs)
-        native = route(self.native(task), *call)
+        native = self.native(task)
+        with in_errors([(native, args, kwargs)]):
+            call = _as_json(args, kwargs)
+        native = route(native, *call)
         [result] = self._results(task, [call], insert_one(native, *call))
         send(task_enqueued, type(self), result, level=logging.DEBUG)
         self._run_if_immediate([result])
@@ -151,13 +154,14 @@ class PgQueueBackend(BaseTaskBackend):
             As ``enqueue``; the message of InvalidArguments names the position of the call.
         """
         self.validate_task(task)
-        wanted = [
-            _as_json(args, kwargs, what=f"calls[{position}]")
-            for position, (args, kwargs) in enumerate(arguments_of(calls))
-        ]
+        native, given = self.native(task), arguments_of(calls)
+        with in_errors((native, *call) for call in given):
+            wanted = [
+                _as_json(args, kwargs, what=f"calls[{position}]") for position, (args, kwargs) in enumerate(given)
+            ]
         if not wanted:
             return []
-        inserted = self._insert_many(self.native(task), wanted)
+        inserted = self._insert_many(native, wanted)
         results = self._results(task, wanted, inserted)
         if has_receiver(task_enqueued, logging.DEBUG):
             for result in results:

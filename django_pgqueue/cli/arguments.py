@@ -376,7 +376,10 @@ def enqueue_from(options: dict[str, Any]) -> JobHandle[Any]:
     try:
         task = registry.get(options["name"])
         wanted |= _rules_from(task.options, options)
-        return enqueue_one(task.using(**wanted), tuple(options["job_args"]), options["job_kwargs"])
+        task = task.using(**wanted)
+        if not conf.is_on_several(task.options.queue):
+            check_database(task.database)
+        return enqueue_one(task, tuple(options["job_args"]), options["job_kwargs"])
     except PgQueueError as error:
         raise CommandError(str(error)) from error
 

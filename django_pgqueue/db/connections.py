@@ -431,8 +431,12 @@ def caller_of(where: Where) -> Database:
     return CallerConnection(where) if where is None or isinstance(where, str) else where
 
 
+LARGEST = 2**63 - 1
+"""Of the ids that PostgreSQL can be asked for."""
+
+
 def ids_of(given: Iterable[Any]) -> list[int]:
-    """Return the ids that an action is given; those of Django's Tasks framework are texts.
+    """Return the ids that an action is given; those of Django's Tasks framework are texts. 0, which none has, is for too large ones.
 
     Raises:
         TypeError: it is one id, of which a text is digits that look like ids, or something else is among them.
@@ -445,7 +449,7 @@ def ids_of(given: Iterable[Any]) -> list[int]:
         if not isinstance(one, Integral) and not (isinstance(one, str) and one.isdecimal()):
             remedy = ": write its id" if hasattr(one, "id") else ""
             raise TypeError(f"ids[{place}] is {one!r}, and no id{remedy}.")
-    return [int(one) for one in ids]
+    return [number if abs(number) <= LARGEST else 0 for number in map(int, ids)]
 
 
 class HandleOfJob(Protocol):
@@ -617,16 +621,17 @@ def _remedy(alias: str) -> str:
     return "Set PGQUEUE['DATABASE'] to" if alias == conf.database else "Name"
 
 
-def how_to_migrate(alias: str, *, is_recorded: bool | None = None) -> str:
+def how_to_migrate(alias: str, *, app: str = "pgqueue", is_recorded: bool | None = None) -> str:
     """Return what to do where a database lacks the tables.
 
     Args:
+        app: label of the app whose tables these are: that of the queue, or of its outbox.
         is_recorded: whether its migrations are recorded as applied, as they are where they were run while it was not
             the queue's. ``migrate`` does nothing then. None: not known.
     """
-    migrate = f"manage.py migrate pgqueue --database {alias}"
-    forget = f"manage.py migrate pgqueue zero --fake --database {alias}"
-    if alias not in conf.databases:
+    migrate = f"manage.py migrate {app} --database {alias}"
+    forget = f"manage.py migrate {app} zero --fake --database {alias}"
+    if alias not in conf.databases and alias not in conf.outboxes:
         known = ", ".join(map(repr, conf.databases))
         return (
             f"The queue is on {known}, and migrations make no tables of it on {alias!r}. Use that, or name {alias!r} "

@@ -90,9 +90,9 @@ def unapplied(alias: str) -> list[str]:
     return sorted(name for name in names if (APP, name) not in applied)
 
 
-def is_recorded(alias: str) -> bool:
+def is_recorded(alias: str, app: str = APP) -> bool:
     """Whether the database has a migration of the app among those applied, so that ``migrate`` leaves it out."""
-    return any(app == APP for app, _name in _applied(alias))
+    return any(label == app for label, _name in _applied(alias))
 
 
 def id_number(alias: str) -> int | None:

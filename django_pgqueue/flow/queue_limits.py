@@ -13,14 +13,12 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, ParamSpec, Self, TypeVar, overload
 
-from django.conf import settings
-from django.utils import timezone
-
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection, Database, PendingResult, QueueConnection, Row
 from django_pgqueue.db.notify import notify_limits
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidLimit, InvalidOption
+from django_pgqueue.options import check_instant
 from django_pgqueue.states import LONGEST_DELAY, LONGEST_PERIOD_SECONDS, LONGEST_QUEUE
 from django_pgqueue.stored_values import aware
 from django_pgqueue.validation import UNNAMED, By, check_name, is_text, name_of
@@ -351,10 +349,10 @@ def _check_resume_at(value: Any) -> None:
         if not dt.timedelta(0) < value <= LONGEST_DELAY:
             raise InvalidLimit(f"resume_at is a time from now of {LONGEST_DELAY.days} days at most, not {value!r}.")
     elif isinstance(value, dt.datetime):
-        if settings.USE_TZ and timezone.is_naive(value):
-            raise InvalidLimit(
-                f"resume_at is naive ({value!r}) while USE_TZ is on. Use django.utils.timezone.make_aware()."
-            )
+        try:
+            check_instant("resume_at", value)
+        except InvalidOption as error:
+            raise InvalidLimit(str(error)) from error
     elif value is not None:
         raise InvalidLimit(f"resume_at is a datetime or a timedelta, not {value!r}.")
 

@@ -295,8 +295,10 @@ def _put(outbox: str, calls: Sequence[BoundCall], schedule_id: int | None = None
             task: json.dumps(_parameters(task, hook, schedule_id) | _parameters_of_keys(task), default=str)
             for task, hook in seen.items()
         }
-        ids = put(outbox, calls[0].task.database, [_text_of(call, options[call.task]) for call in calls])
-        inserted = InsertResult(ids, [True] * len(ids))
+        placed = put(outbox, calls[0].task.database, [_text_of(call, options[call.task]) for call in calls])
+        inserted = InsertResult([job_id for job_id, _ in placed], [True] * len(placed))
+        for call, (job_id, enqueued_at) in zip(calls, placed, strict=True):
+            inserted.instants[job_id] = enqueued_at, call.task.options.due_from(enqueued_at)
         of_each = _of_each_task(calls, inserted)
         for task, of_task in of_each.items():
             seen[task].inserted(of_task.ids)

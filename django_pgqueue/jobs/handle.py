@@ -32,7 +32,7 @@ from django_pgqueue.jobs.waiter import waiter_for
 from django_pgqueue.outbox.writing import Origin
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.states import DEAD, LONGEST_KEY, JobStatus
-from django_pgqueue.validation import By, check_name, seconds_of
+from django_pgqueue.validation import By, check_name, number_of, seconds_of
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -249,10 +249,8 @@ def get(
         if (handle := holder_of(unique_key, database)) is None:
             raise JobDoesNotExist(f"No live job holds the unique key {unique_key!r}.")
         return handle
-    try:
-        number = int(job_id)  # type: ignore[arg-type]  # anything may be given
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidOption(f"The id of a job is a whole number, not {job_id!r}.") from None
+    if (number := number_of(job_id)) is None:
+        raise InvalidOption(f"The id of a job is a whole number, not {job_id!r}.")
     return JobHandle(number, "", "", database or conf.database_of(number), created=False)
 
 

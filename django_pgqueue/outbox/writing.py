@@ -1,13 +1,14 @@
 """Put calls into the outbox, in a transaction on the database of the data; know their ids."""
 
 import contextlib
+import datetime as dt
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from django.db import ProgrammingError, connections
 
 from django_pgqueue.conf import NUMBER_SHIFT, conf
-from django_pgqueue.db.connections import CallerConnection, has_transaction
+from django_pgqueue.db.connections import CallerConnection, has_transaction, how_to_migrate
 from django_pgqueue.db.errors import is_of_another_schema
 from django_pgqueue.db.notify import notify_relays
 from django_pgqueue.db.queries import MOST_OF_NUMBER, statement
@@ -58,20 +59,20 @@ def outbox_for(alias: str) -> str | None:
     return next((one for one in conf.outboxes if one != alias and connections[one].in_atomic_block), None)
 
 
-def put(outbox: str, alias: str, calls: Sequence[str]) -> list[int]:
+def put(outbox: str, alias: str, calls: Sequence[str]) -> list[tuple[int, dt.datetime]]:
     """Put calls for the queue on ``alias``, as JSON, into the outbox, in the transaction that is open there.
 
     Relays are notified when that has committed.
 
     Returns:
-        The ids of their jobs, in their order.
+        The ids of their jobs, in their order, and when each was enqueued.
     """
     number = conf.number_of(alias)
     parameters = {"number": number, "args": f"[{','.join(calls)}]"}
     with _explained(outbox):
         rows = CallerConnection(outbox).rows(statement("put_into_outbox"), parameters)
     notify_relays(outbox, number)
-    return [job_id_of(number, conf.outboxes[outbox], row) for (row,) in sorted(rows)]
+    return [(job_id_of(number, conf.outboxes[outbox], row), enqueued_at) for row, enqueued_at in sorted(rows)]
 
 
 class CallInOutbox(NamedTuple):
@@ -96,5 +97,5 @@ def _explained(outbox: str) -> Iterator[None]:
         yield
     except ProgrammingError as error:
         if is_of_another_schema(error):
-            error.__notes__ = [f"Run: manage.py migrate pgqueue_outbox --database {outbox}"]
+            error.__notes__ = [how_to_migrate(outbox, app="pgqueue_outbox")]
         raise

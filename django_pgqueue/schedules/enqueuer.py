@@ -23,6 +23,7 @@ from django_pgqueue.db.notify import ADMIT, queue_payload
 from django_pgqueue.db.queries import ladder_size, sized, statement
 from django_pgqueue.exceptions import InvalidSchedule, PgQueueError
 from django_pgqueue.jobs.enqueue import insert, send_enqueued
+from django_pgqueue.jobs.redaction import Scrub, scrubber
 from django_pgqueue.jobs.serialization import check_signature
 from django_pgqueue.jobs.unique import InsertResult
 from django_pgqueue.middleware import is_of_middleware
@@ -197,8 +198,10 @@ def _decide_all(rows: Sequence[ScheduleRow], compute: Compute, until: float) -> 
 
 
 def _decide(row: ScheduleRow, compute: Compute) -> Decision:
+    scrub: Scrub = str
     try:
         task, args, kwargs = row.call()
+        scrub = scrubber(task, args, kwargs)
         ticks = _ticks(row)
         following = ticks[MOST_TICKS:] or [row.rhythm().next_after(row.now, known=row.next_at)]
         made: Ticks = [(tick, task) for tick in ticks[:MOST_TICKS]]
@@ -209,7 +212,7 @@ def _decide(row: ScheduleRow, compute: Compute) -> Decision:
         return _skip(row, str(error))
     except Exception as error:  # noqa: BLE001 - of a function of the project that computes a key
         close_broken_connections()
-        return _skip(row, first_line(error))
+        return _skip(row, scrub(first_line(error)))
 
 
 def _ticks(row: ScheduleRow) -> list[dt.datetime]:
@@ -247,7 +250,8 @@ def _write_or_halve(database: QueueConnection, decisions: Sequence[Decision], no
         return fired
     if own and is_locked(own):
         return FireResult()  # an open transaction has enqueued a job with the same unique key
-    return _write(database, [_skip(decisions[0].row, first_line(reason))], now)
+    scrub = scrubber(registry.find(decisions[0].row.task), decisions[0].args, decisions[0].kwargs)
+    return _write(database, [_skip(decisions[0].row, scrub(first_line(reason)))], now)
 
 
 def _write(database: QueueConnection, decisions: Sequence[Decision], now: dt.datetime | None) -> FireResult:

@@ -26,7 +26,7 @@ def pause(names: Iterable[str], *, by: By = "", database: str | None = None) -> 
         The names paused. Missing are those that were paused, are not there, or are locked by another transaction.
     """
     caller, by = CallerConnection(database), name_of(by)
-    return _log_names("Paused", by, caller.rows(statement("pause_schedules"), {"names": list(names), "by": by}))
+    return _log_names("Paused", by, caller.rows(statement("pause_schedules"), {"names": _checked(names), "by": by}))
 
 
 def resume(names: Iterable[str], *, by: By = "", database: str | None = None) -> list[str]:
@@ -47,7 +47,7 @@ def resume(names: Iterable[str], *, by: By = "", database: str | None = None) ->
     next_ats = {
         schedule_id: recurrence_of(cron, every_seconds, timezone).next_after(now, known=next_at)
         for schedule_id, _, cron, every_seconds, timezone, next_at, now in caller.rows(
-            statement("paused_schedules"), {"names": list(names)}
+            statement("paused_schedules"), {"names": _checked(names)}
         )
     }
     parameters = {"ids": list(next_ats), "next_ats": list(next_ats.values())}
@@ -69,7 +69,7 @@ def run(names: Iterable[str], *, by: By = "", database: str | None = None) -> di
         PgQueueError: the task of one is unknown here, or cannot be enqueued with these arguments and options.
     """
     caller, by, jobs = CallerConnection(database), name_of(by), {}
-    rows = [ScheduleRow._make(row) for row in caller.rows(statement("named_schedules"), {"names": list(names)})]
+    rows = [ScheduleRow._make(row) for row in caller.rows(statement("named_schedules"), {"names": _checked(names)})]
     for row in rows:
         task, args, kwargs = row.call()
         jobs[row.name] = enqueue_one(task.using(database=caller.alias), args, kwargs, schedule_id=row.id).id
@@ -91,7 +91,14 @@ def restore(names: Iterable[str], *, by: By = "", database: str | None = None) -
         The names restored. Missing are those that were not edited, are not of code, or are just being changed.
     """
     caller, by = CallerConnection(database), name_of(by)
-    return _log_names("Restored", by, caller.rows(statement("restore_schedules"), {"names": list(names)}))
+    return _log_names("Restored", by, caller.rows(statement("restore_schedules"), {"names": _checked(names)}))
+
+
+def _checked(names: Iterable[str]) -> list[str]:
+    """Return names as a list; raise TypeError where they are one text, whose characters would be taken for them."""
+    if isinstance(names, str):
+        raise TypeError(f"{names!r} is no list of names of schedules: write [{names!r}].")
+    return list(names)
 
 
 class LastJob(NamedTuple):

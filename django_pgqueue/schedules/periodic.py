@@ -13,6 +13,7 @@ from django.conf import settings
 
 from django_pgqueue import registry
 from django_pgqueue.exceptions import ConfigurationError, InvalidOption, InvalidSchedule
+from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.keys import as_json
 from django_pgqueue.options import OF_JOBS
 from django_pgqueue.registry import TaskDefinition
@@ -226,7 +227,7 @@ def stored_options(task: TaskDefinition, options: Mapping[str, Any]) -> dict[str
     task.using(**options)
     stored = {key: as_json(value) for key, value in options.items()}
     try:
-        return dict(json.loads(json.dumps(stored, allow_nan=False)))
+        return dict(json.loads(encode(stored, what="options")))
     except (TypeError, ValueError) as error:
         raise InvalidSchedule(f"An option of a schedule cannot be stored as JSON: {error}.") from error
 

@@ -49,10 +49,7 @@ class Selection:
 
 def task_of(task: AnyTask) -> TaskDefinition:
     """Return the task that was given or named; raise TaskDoesNotExist or TypeError where there is none."""
-    found = registry.get(task) if isinstance(task, str) else registry.native(task)
-    if not isinstance(found, TaskDefinition):
-        raise TypeError(f"task is a task or the name of one, not {task!r}.")
-    return found
+    return registry.definition_of(task)
 
 
 def names_of(task: TaskDefinition) -> tuple[str, ...]:

@@ -453,7 +453,7 @@ def workflow(
             that counts as a dead member.
         keep_calls: keep a copy of each call as long as the workflow, for ``WorkflowHandle.rerun``; inserts a second row
             for each member.
-        database: alias on which its members are. None: ``PGQUEUE["DATABASE"]``.
+        database: alias on which its members are. None: that of the running job, else ``PGQUEUE["DATABASE"]``.
 
     Raises:
         InvalidOption: a value is out of range or of the wrong type. The others as ``NewWorkflow.enqueue``.

@@ -18,7 +18,7 @@ from django_pgqueue.jobs.handle import JobHandle, seconds_to_wait
 from django_pgqueue.states import LONGEST_KEY, WorkflowStatus
 from django_pgqueue.stored_values import read
 from django_pgqueue.tasks import Call
-from django_pgqueue.validation import By, check_name
+from django_pgqueue.validation import By, check_name, number_of
 from django_pgqueue.workflows import members
 from django_pgqueue.workflows.records import WORKFLOW_SHIFT, StageState, WorkflowState, workflow_id_of
 from django_pgqueue.workflows.rerun import rerun
@@ -283,10 +283,8 @@ def get(
         if (found := find_open(CallerConnection(alias), unique_key)) is None:
             raise WorkflowDoesNotExist(f"No open workflow has the unique key {unique_key!r}.")
         return found
-    try:
-        number = int(workflow_id)  # type: ignore[arg-type]  # anything may be given
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidOption(f"The id of a workflow is a whole number, not {workflow_id!r}.") from None
+    if (number := number_of(workflow_id)) is None:
+        raise InvalidOption(f"The id of a workflow is a whole number, not {workflow_id!r}.")
     found_alias = conf.with_number(max(number, 0) >> WORKFLOW_SHIFT) if conf.shards and database is None else alias
     if found_alias is None:
         raise WorkflowDoesNotExist(f"There is no workflow {number}: its database would be none in PGQUEUE['SHARDS'].")

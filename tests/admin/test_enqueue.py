@@ -136,6 +136,16 @@ def test_job_that_is_refused_as_it_is_enqueued_is_answered_on_the_form(staff, se
     assert problems(staff)["__all__"] == [f"{RECORD} has no tenant."]
 
 
+class Failing:
+    def enqueue(self, jobs):
+        raise PermissionError("hunter2")
+
+
+def test_error_of_code_of_the_project_is_answered_on_the_form_by_its_name(staff, settings):
+    settings.PGQUEUE = {**settings.PGQUEUE, "MIDDLEWARE": [Failing]}
+    assert problems(staff)["__all__"] == ["Code of the project raised PermissionError."]
+
+
 def test_sensitive_values_are_in_no_error(staff):
     errors = problems(staff, LOG_IN, args='["ann"]', kwargs='{"password": "open-sesame", "x": 1}')
     assert "unexpected keyword argument 'x'" in errors["kwargs"][0]

@@ -293,3 +293,10 @@ def test_retry_and_its_log_are_one_transaction(staff, monkeypatch):
         staff.post(address(old), data)
     assert not Job.objects.exists()
     assert len(DeadJob.objects.get().errors) == 1
+
+
+def test_confirmation_says_nothing_of_whether_a_sensitive_value_was_guessed(staff):
+    old = dead(app.log_in, "ann", password="open-sesame")
+    for guess in ("open-sesame", "open-barley"):
+        data = {**form_of(staff, old), "kwargs": f'{{"password": "{guess}"}}'}
+        assert [name for name, *_ in staff.post(address(old), data).context["changes"]] == ["Keyword arguments"]

@@ -1,5 +1,6 @@
 """The list and the pages of schedules."""
 
+import contextlib
 import datetime as dt
 import re
 
@@ -189,3 +190,42 @@ def test_viewer_sees_and_cannot_change():
 
 def test_nothing_selected_changes_nothing(staff):
     assert messages_of(confirm(staff, f"{LIST}run/")) == ["Nothing was selected, so nothing was changed."]
+
+
+@pytest.mark.parametrize("value", ["[" + "1" * 5000 + "]", "[" * 100_000])
+def test_json_that_cannot_be_read_is_said_at_its_field(staff, value):
+    form = staff.post(f"{LIST}add/", entered(args=value)).context["adminform"].form
+    assert form.errors["args"] == ["That cannot be read: a number is too long, or it is nested too deeply."]
+
+
+def test_options_that_cannot_be_stored_and_names_that_are_too_long_are_refused(staff):
+    sent = entered(name="x" * 201, options='{"metadata": {"a": "\\u0000"}}')
+    errors = staff.post(f"{LIST}add/", sent).context["adminform"].form.errors
+    assert set(errors) == {"name", "options"}
+    assert not Schedule.objects.exists()
+
+
+def test_sensitive_values_in_metadata_are_not_shown_and_cannot_be_edited(staff):
+    made = make(options={"metadata": {"api_token": "hunter2", "shop": 7}, "queue": "mail"})
+    html = staff.get(page(made)).content.decode()
+    assert "hunter2" not in html
+    assert "[redacted]" in html
+    staff.post(page(made), entered(cron="@daily", every_seconds="", options="{}"))
+    made.refresh_from_db()
+    assert (made.cron, made.options["metadata"]["api_token"]) == ("@daily", "hunter2")
+
+
+def test_error_of_a_middleware_keeps_one_schedule_from_being_run_and_no_other(staff, settings):
+    class Refusing:
+        def enqueue(self, jobs):
+            if jobs.task == RECORD:
+                raise PermissionError("hunter2")
+            return contextlib.nullcontext()
+
+    settings.PGQUEUE = {**settings.PGQUEUE, "MIDDLEWARE": [Refusing]}
+    refused, good = make("refused"), make("good", task="tests.app.tasks.noop", args=[])
+    response = confirm(staff, f"{LIST}run/", refused.pk, good.pk)
+    assert [job.schedule_id for job in Job.objects.all()] == [good.pk]
+    [_, said] = messages_of(response)
+    assert "Code of the project raised PermissionError." in said
+    assert "hunter2" not in said

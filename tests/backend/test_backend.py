@@ -306,3 +306,17 @@ def test_module_is_not_asked_for_what_it_makes_when_it_is_asked(monkeypatch):
     monkeypatch.setitem(sys.modules, "no_module", types.SimpleNamespace(report=app.add))
     assert task_backends["default"].find_task("lazy_library.report") is None
     assert task_backends["default"].find_task("no_module.report") is None
+
+
+def test_sensitive_values_are_in_no_error_about_arguments(db, settings):
+    settings.PGQUEUE = settings.PGQUEUE | {"SENSITIVE_PARAMETERS": ["value"]}
+
+    class Card:
+        def __repr__(self):
+            return "Card('hunter2')"
+
+    for call in (lambda: app.echo.enqueue(Card()), lambda: app.echo.get_backend().enqueue_many(app.echo, [(Card(),)])):
+        with pytest.raises(InvalidArguments) as caught:
+            call()
+        assert "hunter2" not in str(caught.value)
+        assert "Card" in str(caught.value)

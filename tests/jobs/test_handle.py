@@ -48,7 +48,7 @@ def test_result_of_a_job_that_has_finished_is_there_at_once(queue, result, retur
     assert async_to_sync(jobs.get(handle.id).aresult)() == async_to_sync(handle.aresult)(PATIENCE_SECONDS) == returned
 
 
-@pytest.mark.parametrize("wrong", ["x", "", None, [], float("inf")], ids=repr)
+@pytest.mark.parametrize("wrong", ["x", "", None, [], float("inf"), 1.9, True], ids=repr)
 def test_id_of_a_job_is_a_whole_number(wrong):
     assert jobs.get("7") == jobs.get(7)
     with pytest.raises(InvalidOption, match="The id of a job is a whole number, not "):

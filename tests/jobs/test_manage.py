@@ -39,6 +39,11 @@ def test_action_takes_a_list_of_ids_and_names_what_is_none(act, queue):
     assert Job.objects.get().status == "queued"
 
 
+def test_ids_that_no_job_can_have_are_passed_over(queue):
+    job_id = app.noop.enqueue().id
+    assert kill([2**70, job_id, -(2**70)], by="eve").dead == [job_id]
+
+
 def test_actions_on_jobs_take_handles_too(queue):
     first, second = app.noop.enqueue(), app.noop.enqueue()
     assert (

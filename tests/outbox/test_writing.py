@@ -3,16 +3,19 @@
 import datetime as dt
 
 import pytest
+from django.core.checks import run_checks
 from django.db import ProgrammingError, connections, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, jobs
 from django_pgqueue.exceptions import InvalidArguments, JobDoesNotExist, JobNotCommitted
+from django_pgqueue.framework import task_backends
 from django_pgqueue.models import Job
 from django_pgqueue.outbox.models import OutboxCall
 from django_pgqueue.outbox.writing import Origin, job_id_of
 from django_pgqueue.signals import job_enqueued
 from django_pgqueue.states import JobStatus
+from tests.app import contract
 from tests.app.models import Mark
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
@@ -92,6 +95,21 @@ def test_every_way_to_enqueue_leads_there(outbox):
     assert not Job.objects.exists()
 
 
+def test_task_of_the_framework_goes_there_too(outbox):
+    with transaction.atomic(using=outbox):
+        result = contract.echo.enqueue("x")
+        first, later = (
+            contract.echo.using(run_after=dt.timedelta(hours=1))
+            .get_backend()
+            .enqueue_many(contract.echo.using(run_after=dt.timedelta(hours=1)), [("y",), ("z",)])
+        )
+    calls = list(OutboxCall.objects.using(outbox).order_by("pk"))
+    assert [int(one.id) for one in (result, first, later)] == [job_id_of(0, 5, call.pk) for call in calls]
+    assert [one.enqueued_at for one in (result, first, later)] == [call.enqueued_at for call in calls]
+    assert first.task.run_after == calls[1].enqueued_at + dt.timedelta(hours=1)
+    assert task_backends["default"].get_result(result.id).args == ["x"]
+
+
 def test_arguments_are_checked_as_always(outbox):
     with transaction.atomic(using=outbox):
         for call in (
@@ -115,7 +133,24 @@ def test_missing_tables_are_named(settings):
     settings.PGQUEUE = settings.PGQUEUE | {"OUTBOXES": {"other": 0}}
     with pytest.raises(ProgrammingError, match="pgqueue_outbox") as caught, transaction.atomic(using="other"):
         app.noop.enqueue()
-    assert caught.value.__notes__ == ["Run: manage.py migrate pgqueue_outbox --database other"]
+    [note] = caught.value.__notes__
+    assert note == (
+        "Run: manage.py migrate pgqueue_outbox --database other (if it has nothing to apply, run before it: "
+        "manage.py migrate pgqueue_outbox zero --fake --database other)"
+    )
+
+
+def test_check_names_a_database_whose_outbox_was_migrated_before_it_was_declared(settings):
+    assert run_checks(tags=["database"], databases=["default", "other"]) == []
+    settings.PGQUEUE = settings.PGQUEUE | {"OUTBOXES": {"other": 0}}
+    [found] = run_checks(tags=["database"], databases=["default", "other"])
+    assert (found.id, found.msg[:7]) == ("pgqueue.W007", "'other'")
+    assert "migrate pgqueue_outbox zero --fake --database other && manage.py migrate pgqueue_outbox" in found.hint
+    assert run_checks(tags=["database"], databases=["default"]) == []
+
+
+def test_check_is_content_with_an_outbox_that_has_its_tables(outbox):
+    assert run_checks(tags=["database"], databases=["default", outbox]) == []
 
 
 def test_arguments_are_in_no_text_of_a_statement(outbox):

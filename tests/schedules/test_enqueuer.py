@@ -473,3 +473,16 @@ def test_service_announces_what_it_has_enqueued_and_comes_back_at_once(queue, re
     assert service.fire_schedules() == 5.0
     assert announced == [{"default"}]
     assert Job.objects.count() == 1
+
+
+class Refusing:
+    def enqueue(self, jobs):
+        raise ValueError("bad label hunter2")
+
+
+def test_sensitive_values_are_in_no_error_of_a_schedule(queue, settings, caplog):
+    settings.PGQUEUE = settings.PGQUEUE | {"SENSITIVE_PARAMETERS": ["label"], "MIDDLEWARE": [Refusing]}
+    make("refused", args=["hunter2"])
+    fire_all(queue, START)
+    assert "bad label [redacted]" in Schedule.objects.get().last_error
+    assert "hunter2" not in caplog.text

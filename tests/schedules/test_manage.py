@@ -96,3 +96,9 @@ def test_last_job_is_told_wherever_it_is(queue, sql):
         dead: LastJob("dead", "discarded"),
         succeeded: LastJob("succeeded"),
     }
+
+
+@pytest.mark.parametrize("act", [schedules.pause, schedules.resume, schedules.run, schedules.restore])
+def test_one_name_is_no_list_of_names(act):
+    with pytest.raises(TypeError, match=r"'hourly' is no list of names of schedules: write \['hourly'\]\."):
+        act("hourly", by="eve")

@@ -51,9 +51,12 @@ class Command(BaseCommand):
             arguments.add_everywhere(sub, self._act, action)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        options["database"] = options["database"] or arguments.database_of(options)
+        is_routed = options["call"] == self._enqueue  # its job goes where the task, its queue and its keys say
+        if not is_routed:
+            options["database"] = options["database"] or arguments.database_of(options)
         try:
-            check_database(options["database"])
+            if options["database"]:
+                check_database(options["database"])
             options["call"](options)
         except Error as error:
             raise CommandError(str(error).strip()) from error

@@ -182,3 +182,11 @@ def test_one_job_is_chosen_by_id_or_key():
     assert "one of them" in refused("show", 17, "--unique-key", "k")
     assert "have no --unique-key" in refused("list", "--status", "succeeded", "--unique-key", "k")
     assert "have no --unique-key" in refused("purge", "--succeeded", "--unique-key", "k", "--yes")
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_job_is_enqueued_where_its_queue_is(shard, settings):
+    settings.PGQUEUE = settings.PGQUEUE | {"SHARDS": {shard: {"number": 1, "queues": ["mail"]}}}
+    jobs("enqueue", "tests.app.tasks.noop", "--queue", "mail")
+    jobs("enqueue", "tests.app.tasks.noop", "--queue", "mail", "--database", "default")
+    assert (Job.objects.using(shard).count(), Job.objects.count()) == (1, 1)
