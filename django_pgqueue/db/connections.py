@@ -436,7 +436,7 @@ LARGEST = 2**63 - 1
 
 
 def ids_of(given: Iterable[Any]) -> list[int]:
-    """Return the ids that an action is given; those of Django's Tasks framework are texts. 0, which none has, is for too large ones.
+    """Return the ids that an action is given, those of Django's Tasks framework as texts; 0 for too large ones.
 
     Raises:
         TypeError: it is one id, of which a text is digits that look like ids, or something else is among them.

@@ -524,7 +524,7 @@ def task_of(job: ClaimedJob) -> TaskDefinition | None:
     alias = read_object(job.rest).get("backend")
     try:
         return find_task(job.task, alias)
-    except Exception:
+    except (Exception, SystemExit):  # as of a module that it imports
         logger.exception("The backend %s cannot find the task %s of job %s", alias, job.task, job.id, extra=fields(job))
         return None
 

@@ -79,11 +79,15 @@ def main(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)
     signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
     threading.Thread(target=obey, args=(orders.fileno(), consumer, slots), name="pgqueue-orders", daemon=True).start()
-    consumer.run()
-    threading.Thread(target=end_soon, name="pgqueue-end", daemon=True).start()
+    exit_code = 1
+    try:
+        consumer.run()
+        exit_code = 0
+    finally:
+        threading.Thread(target=end_soon, args=(exit_code,), name="pgqueue-end", daemon=True).start()
 
 
-def end_soon() -> None:
+def end_soon(exit_code: int = 0) -> None:
     """End the process although threads or processes that jobs have left behind go on, for which Python would wait.
 
     Without such threads there may still be work at exit: an exporter that sends its last traces takes its time.
@@ -101,11 +105,20 @@ def end_soon() -> None:
         )
         logging.shutdown()
     finally:
-        os._exit(0)
+        os._exit(exit_code)
 
 
 def obey(orders: int, consumer: Any, slots: Any) -> None:
-    """Carry out the supervisor's orders, one a line; end the process when the supervisor is gone."""
+    """Carry out the supervisor's orders, one a line; end the process when the supervisor is gone, or an order fails."""
+    try:
+        _obey(orders, consumer, slots)
+    except Exception:
+        logger.exception("An order of the supervisor cannot be carried out: the process ends")
+    finally:
+        os._exit(1)
+
+
+def _obey(orders: int, consumer: Any, slots: Any) -> None:
     rest = b""
     while chunk := os.read(orders, 65536):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -121,4 +134,3 @@ def obey(orders: int, consumer: Any, slots: Any) -> None:
                     slots.kill(int(run_id))
                 case [b"stop"]:
                     consumer.stop()
-    os._exit(1)

@@ -160,6 +160,7 @@ def _discard(connection: BaseDatabaseWrapper) -> None:
 
 
 def _forget(connection: BaseDatabaseWrapper) -> None:
-    _opened.connections.remove(connection)
+    with contextlib.suppress(ValueError):  # it may have been forgotten before its close failed
+        _opened.connections.remove(connection)
     with contextlib.suppress(AttributeError):
         del connections[connection.alias]

@@ -223,7 +223,8 @@ class Consumer:
             self.slots.refuse(self._shared.unbegun())
             self._shared.accept_lapse()
         if self._backoff.seconds_left():
-            return  # nothing is left to hand over after a failure
+            self._prefetch.hand_over()  # those of a claim after which something else has failed
+            return
         if self._is_called(begun):
             self._called_at = begun
             self._claim_apart()
@@ -478,6 +479,7 @@ class Consumer:
 
     def _write_apart(self, batch: dict[int, Outcome]) -> None:
         """Write a batch without a claim, and its halves if need be, until the one outcome is found that is refused."""
+        begun = time.monotonic()
         self.database.may_be_committed = False
         try:
             receipt = self._without_doubt(batch.values(), ack.write(self.database, batch.values()))
@@ -492,8 +494,7 @@ class Consumer:
                     if not self._backoff.seconds_left():  # else there was trouble with the half before
                         self._write_apart({cell: batch[cell] for cell in half})
         else:
-            self._settle(batch, receipt)
-            self._tell_waiters(receipt)
+            self._after_round_trip(batch, RoundTrip(receipt, claim=None, found=None), begun)
 
     def _replace(self, cell: int, outcome: Outcome, error: Error) -> None:
         if other := in_place_of(outcome, error):

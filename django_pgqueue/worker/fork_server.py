@@ -104,6 +104,7 @@ class ForkServer:
     def __init__(self) -> None:
         self._alive_read, self._alive = os.pipe()  # all processes see by the close of this end that the command is gone
         self._orders, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._ordering = threading.Lock()  # the databases of a command order their processes in a thread each
         self._is_lost = False
         util._flush_std_streams()  # type: ignore[attr-defined]  # noqa: SLF001 - else each process prints it once more
         with blocked(SIGNALS):  # until the server ignores them
@@ -124,9 +125,10 @@ class ForkServer:
 
     def fork(self, order: bytes, fds: Sequence[int]) -> None:
         size = NUMBER.pack(len(order))
-        self._orders.sendmsg([size], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
-        for start in range(0, len(order), PART_BYTES):
-            self._orders.send(order[start : start + PART_BYTES])
+        with self._ordering:
+            self._orders.sendmsg([size], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+            for start in range(0, len(order), PART_BYTES):
+                self._orders.send(order[start : start + PART_BYTES])
 
     def close(self) -> None:
         self._orders.close()

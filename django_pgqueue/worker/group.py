@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 
 from django.core.management import CommandError
-from django.db import connections
+from django.db import Error, connections
 
 from django_pgqueue.worker.config import WorkerConfig, name_databases, served
 from django_pgqueue.worker.health import Probes, SharedProbes
@@ -142,7 +142,7 @@ class SupervisorGroup:
                 if self._is_there(alias):
                     self._found[alias] = self._members[alias]
                     return
-            except CommandError as error:
+            except (CommandError, Error) as error:
                 if str(error) != told:
                     logger.error("The database %r is not served: %s", alias, told := str(error))  # noqa: TRY400
             finally:

@@ -73,6 +73,8 @@ def listen(host: str, port: int, pages: Mapping[str, Page]) -> "BoundedHTTPServe
 MOST_REQUESTS = 16
 """Maximum number of requests that are answered at once: those beyond are hung up on, and their clients ask again."""
 
+MOMENT_SECONDS = 0.05  # after a connection that could not be accepted
+
 LONGEST_SECONDS = 10.0  # maximum time for one request, however fast its client sends
 
 
@@ -90,6 +92,13 @@ class BoundedHTTPServer(ThreadingHTTPServer):
         self.pages = pages
         self._begun: dict[Any, float] = {}  # by connection: since when, monotonic
         super().__init__((host, port), Handler)
+
+    def get_request(self) -> Any:
+        try:
+            return super().get_request()
+        except OSError:  # no descriptor is left: the client still waits, and would be tried again without end
+            time.sleep(MOMENT_SECONDS)
+            raise
 
     def stop(self) -> None:
         """End ``serve_forever()``, which another thread is in."""

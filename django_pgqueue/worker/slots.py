@@ -7,6 +7,7 @@ database.
 import asyncio
 import contextlib
 import contextvars
+import functools
 import logging
 import os
 import queue
@@ -76,8 +77,16 @@ class Slots:
         else:
             self._inbox.put((cell, job, task))
             if self._threads < self.concurrency:
-                self._threads += 1
-                threading.Thread(target=self._work, name=f"pgqueue-slot-{self._threads}", daemon=True).start()
+                self._add_thread()
+
+    def _add_thread(self) -> None:
+        thread = threading.Thread(target=self._work, name=f"pgqueue-slot-{self._threads + 1}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system allows no more threads: other slots take the job, or it goes back
+            logger.exception("A slot has no thread; the next job tries again")
+        else:
+            self._threads += 1
 
     def waiting(self) -> int:
         return self._inbox.qsize() + len(self._put_back) + len(self._lanes.pending)
@@ -169,10 +178,13 @@ class Slots:
             except BaseException as error:  # noqa: BLE001 - a slot must survive all exceptions of a job
                 interrupts.leave()
                 outcome = failure(task, job, error, current)
-            if interrupts.was_hit:
-                interrupts.was_hit = False
-                drop_connections()
-            tidy(caches)
+            try:
+                if interrupts.was_hit:
+                    interrupts.was_hit = False
+                    drop_connections()
+                tidy(caches)
+            except Exception:
+                logger.exception("A slot cannot be tidied up; it goes on")
             ended = time.monotonic()
             self.end(cell, outcome)
 
@@ -214,6 +226,7 @@ class Lanes:
         self._lanes: list[Lane] = []
         self._free: list[Lane] = []
         self._opening = 0  # lanes that are about to take a job each
+        self._unbegun: set[asyncio.Task[None]] = set()  # their tasks that have not run yet
         self._is_called = False  # the loop has been called for pending jobs, and has not looked yet
 
     def accept(self, work: Work) -> None:
@@ -253,12 +266,23 @@ class Lanes:
         self._opening += 1
         task = asyncio.get_running_loop().create_task(self._run(lane), context=lane.context.copy())
         lane.interrupts.task = task
+        self._unbegun.add(task)
+        task.add_done_callback(functools.partial(self._open_again, lane))
+
+    def _open_again(self, lane: "Lane", task: "asyncio.Task[None]") -> None:
+        """Go on where a job has cancelled all tasks of the loop, and with them one that has not run yet."""
+        if task in self._unbegun:
+            self._unbegun.discard(task)
+            self._opening -= 1
+            self._free.append(lane)
+            self._arrive()
 
     async def _run(self, lane: "Lane") -> None:
         """Run the next job, which may be cancelled; then tidy up, which may not; then go on with the one after it.
 
         A job is taken when the lane can begin it, and begun at once, for the reason why slots put theirs back.
         """
+        self._unbegun.discard(asyncio.current_task())
         try:
             if lane.is_stale():
                 with self._slots.check(lane):
@@ -276,9 +300,11 @@ class Lanes:
                     outcome = await arun(task, job, current, lane.interrupts)
                 except BaseException as error:  # noqa: BLE001 - a lane must survive all exceptions of a job
                     outcome = failure(task, job, error, current)
-                if not await lane.is_tidy():
-                    await lane.call(tidy)
-                self._slots.end(cell, outcome)
+                try:
+                    if not await lane.is_tidy():
+                        await lane.call(tidy)
+                finally:
+                    self._slots.end(cell, outcome)
         finally:
             if len(self.pending) > self._opening:
                 self._open(lane)
@@ -341,6 +367,8 @@ class Lane:
                 await asyncio.wait([calling], timeout=left)
         if not calling.done():
             self._leave_thread()
+            return None
+        if calling.cancelled():  # by a job that cancels all tasks of the loop
             return None
         if error := calling.exception():
             logger.error("A lane of the event loop cannot be tidied up", exc_info=error)

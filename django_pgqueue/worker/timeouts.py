@@ -45,9 +45,15 @@ class Timeouts:
 
     def _start(self) -> None:
         with self._starting:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="pgqueue-limits", daemon=True)
-                self._thread.start()
+            if self._thread is not None:
+                return
+            thread = threading.Thread(target=self._serve, name="pgqueue-limits", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system allows no more threads: the supervisor ends the process, if need be
+                logger.exception("Time limits have no thread; the next run with one tries again")
+            else:
+                self._thread = thread
 
     def _serve(self) -> None:
         while True:

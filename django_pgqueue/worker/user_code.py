@@ -45,6 +45,10 @@ class UserThread:
         if self._thread is None or not self._thread.is_alive():
             self._start()
 
+    @property
+    def has_thread(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name=f"pgqueue-{self._name}", daemon=True)
         try:
@@ -96,6 +100,8 @@ class KeyThread:
             raise TimeoutError("a function that computes a key has not returned since an earlier tick")
         future: Future[T] = Future()
         self._thread.call_later(lambda: _settle(future, call))
+        if not self._thread.has_thread:
+            raise RuntimeError("no thread can be started that computes keys")
         try:
             return future.result(KEY_SECONDS)
         except TimeoutError:

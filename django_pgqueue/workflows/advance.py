@@ -181,7 +181,7 @@ class StageRequests:
 # What maintenance does
 
 
-class StageSweep(NamedTuple):
+class SweptStages(NamedTuple):
     """The result of a sweep."""
 
     stages: list[int]  # that may be over, or have a death to report
@@ -189,10 +189,10 @@ class StageSweep(NamedTuple):
     last: int  # where to go on; 0: that was the end, start again
 
 
-def sweep(database: Database, *, after: int = 0) -> StageSweep:
+def sweep(database: Database, *, after: int = 0) -> SweptStages:
     """Look at up to 1,000 open stages, in the order of their ids, behind ``after``; 0: from the first."""
     [(stages, deaths, last, is_more)] = database.rows(statement("sweep_stages"), {"after": after})
-    return StageSweep(stages, deaths, last if is_more else 0)
+    return SweptStages(stages, deaths, last if is_more else 0)
 
 
 class MovingStage(NamedTuple):

@@ -258,6 +258,12 @@ async def cancel_itself() -> None:
 
 
 @task(max_attempts=1)
+async def cancel_all_tasks() -> None:
+    for one in asyncio.all_tasks():
+        one.cancel()
+
+
+@task(max_attempts=1)
 async def leave_a_cancel_behind() -> None:
     """As a watchdog does that was not called off."""
     await arecord.func("start")

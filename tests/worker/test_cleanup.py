@@ -1,5 +1,6 @@
 """Connections and caches of slots between jobs: tidied, checked after an idle time, given up."""
 
+import psycopg
 import pytest
 from django.db import connection, connections
 
@@ -35,6 +36,29 @@ def test_connection_that_died_while_its_slot_was_idle_costs_no_job(slots, give, 
     assert (True,) in ended  # those of an earlier test may be just going, too
     give(task)
     assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+
+
+def test_connection_whose_close_fails_costs_no_outcome(slots, give, monkeypatch, caplog):
+    """As of a driver that cannot close a session which is dead, after a job that was interrupted."""
+
+    def fail(beneath):
+        dead.append(beneath)
+        raise RuntimeError("it is dead")
+
+    dead, close = [], psycopg.Connection.close
+
+    slots.concurrency = 1
+    give(app.record)
+    assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    monkeypatch.setattr(tidy_module, "_tidy_connection", tidy_module._discard)
+    with monkeypatch.context() as patch:
+        patch.setattr(psycopg.Connection, "close", fail)
+        give(app.record)
+        assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    give(app.record)
+    assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    assert "cannot be tidied up; it is forgotten" in caplog.text
+    close(*dead)
 
 
 class Unmade:

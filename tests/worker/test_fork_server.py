@@ -237,6 +237,31 @@ with process_maker(may_fork=False) as make_process:
     ]
 
 
+def test_databases_of_a_command_may_order_their_processes_at_once(say):
+    """Each has a thread of its own for that, and an order is more than one message."""
+    assert say("""
+def work(pipe, text):
+    os.write(pipe.fileno(), b"%d " % len(text))
+
+def start(make_process, theirs):
+    for _ in range(8):
+        processes.append(make_process(target=work, args=(theirs, "x" * 100_000)))
+        processes[-1].start()
+
+processes = []
+with process_maker(may_fork=True) as make_process:
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    threads = [threading.Thread(target=start, args=(make_process, theirs)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for process in processes:
+        process.join()
+    print({process.exitcode for process in processes}, len(os.read(ours.fileno(), 10_000).split()))
+""") == ["{0} 32"]
+
+
 def test_process_that_cannot_be_forked_is_an_error_in_the_command(monkeypatch):
     def refuse():
         raise OSError(12, "Cannot allocate memory")

@@ -35,6 +35,35 @@ def test_job_that_leaves_a_cancel_behind_ends_all_the_same(slots, give, task):
     assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED, "the lane goes on"
 
 
+def test_job_that_cancels_all_tasks_of_the_loop_leaves_the_lanes_as_they_were(slots, give):
+    """Those included that have not run yet, as libraries do when they shut down."""
+    slots.concurrency, gate = 3, threading.Event()
+    give(app.noop_async, cell=0)
+    slots.mailbox.get(timeout=PATIENCE_SECONDS)
+    slots._lanes._loop.call_soon_threadsafe(gate.wait)  # so that all lanes are opened in one turn of the loop
+    jobs = [give(app.cancel_all_tasks, cell=cell) for cell in range(3)]
+    gate.set()
+    outcomes = [slots.mailbox.get(timeout=PATIENCE_SECONDS)[1] for _ in jobs]
+    assert {outcome.job.id for outcome in outcomes} == {job.id for job in jobs}
+    eventually(lambda: (slots._lanes._opening, len(slots._lanes._free)) == (0, len(slots._lanes._lanes)))
+    give(app.noop_async, cell=0)
+    assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+
+
+def test_job_waits_for_a_thread_while_the_system_allows_no_more(slots, give, monkeypatch, caplog):
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        first = give(app.noop, cell=0)
+    assert slots.waiting() == 1
+    second = give(app.noop, cell=1)
+    ended = {slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].job.id for _ in range(2)}
+    assert ended == {first.id, second.id}
+    assert "A slot has no thread; the next job tries again" in caplog.text
+
+
 @pytest.fixture(params=["plain", "async"])
 def heard(request):
     """Connect a receiver, plain or async, which may raise; it notes what it has heard before."""

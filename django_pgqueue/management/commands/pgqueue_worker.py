@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
+from django.db import DEFAULT_DB_ALIAS, Error, OperationalError, connections
 from django.utils.autoreload import get_child_arguments
 from django.utils.module_loading import import_string
 
@@ -214,10 +214,11 @@ def is_there(alias: str, *, is_alone: bool = False) -> bool:
     try:
         check_database(alias)
         check_number(alias)
-    except CommandError as error:
-        if is_alone or not isinstance(error.__cause__, OperationalError):
-            raise
-        return False
+    except (CommandError, Error) as error:
+        cause = error if isinstance(error, Error) else error.__cause__
+        if isinstance(cause, OperationalError) and not is_alone:
+            return False
+        raise CommandError(str(error).strip()) from cause
     return True
 
 
