@@ -21,6 +21,7 @@ from django_pgqueue.admin.job_page import go_where_it_is
 from django_pgqueue.admin.links import crumbs
 from django_pgqueue.admin.row_actions import field_of
 from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.jobs.actions import PRIORITY, PURGE
 from django_pgqueue.jobs.manage import purge
 from django_pgqueue.jobs.redaction import shown
@@ -33,6 +34,7 @@ from django_pgqueue.jobs.retry_with import (
     retry_with,
     unmasked,
 )
+from django_pgqueue.jobs.routing import route
 from django_pgqueue.keys import Keys
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.registry import TaskDefinition
@@ -55,7 +57,7 @@ class RetryForm(JobForm):
         self.dead = dead
         self.masked = masked(task, dead.args, dead.kwargs)
         # Once the form is valid: the keys of the new job. Its arguments have the sensitive values put back.
-        self.keys = Keys(dead.unique_key, dead.concurrency_key, dead.fair_key)
+        self.keys = self._keys_before = Keys(dead.unique_key, dead.concurrency_key, dead.fair_key)
         initial = {
             "args": _pretty(self.masked.args),
             "kwargs": _pretty(self.masked.kwargs),
@@ -82,6 +84,21 @@ class RetryForm(JobForm):
 
     def compute_keys(self) -> None:
         self.keys = keys_of(self.task, self.keys, (tuple(self.dead.args), self.dead.kwargs), self.arguments)
+
+    def check_arguments(self, args: Any, kwargs: Any) -> None:
+        """Check also that jobs with these arguments belong on this database, where the queue is on several."""
+        super().check_arguments(args, kwargs)
+        queue = self.cleaned_data.get("queue", "")
+        if self.errors or not conf.is_on_several(queue) or self.keys == self._keys_before:
+            return
+        try:
+            alias = route(self.task.using(queue=queue), *self.arguments).database
+        except PgQueueError as error:
+            self.add_error(None, str(error))
+            return
+        if alias != conf.database_here:
+            words = gettext("Jobs with these arguments are on the database %(database)s: enqueue a new one.")
+            self.add_error(None, words % {"database": alias})
 
 
 def _pretty(value: Any) -> str:

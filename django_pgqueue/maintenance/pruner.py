@@ -155,10 +155,19 @@ class Pruner:
         if there.once_keys:
             pruned.once_keys = self._in_slices("once keys", "prune_once_keys", days=once_days)
         if there.workflows:
-            self._in_slices("results of members", "prune_stage_results", days=workflow_days)
-            self._in_slices("kept calls of members", "prune_kept_calls", days=workflow_days)
-            pruned.workflows = self._in_slices("workflows", "prune_workflows", days=workflow_days)
+            self._prune_workflows(pruned, workflow_days)
         return pruned
+
+    def _prune_workflows(self, pruned: PruneResult, days: int) -> None:
+        """Prune kept calls first: a workflow with all of its calls could run again, and would miss the results."""
+        for kind, name in (
+            ("kept calls of members", "prune_kept_calls"),
+            ("results of members", "prune_stage_results"),
+            ("workflows", "prune_workflows"),
+        ):
+            pruned.workflows = self._in_slices(kind, name, days=days)
+            if pruned.workflows.has_more:
+                return
 
     def _in_slices(self, kind: str, name: str, **parameters: int | None) -> PrunedRows:
         def prune_slice() -> PrunedRows:

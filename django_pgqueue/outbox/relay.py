@@ -175,7 +175,7 @@ class Relay:
             parameters = {"number": self._number, "limit": MOST_TOGETHER}
             calls = [WaitingCall._make(row) for row in outbox.rows(statement("take_from_outbox"), parameters)]
             if calls:
-                handed = self._hand_over(calls, number)
+                handed = self._hand_over(outbox, calls, number)
                 self._remove(outbox, handed)
         if calls:
             self.handed_over[outbox.alias] += len(handed.done)
@@ -184,9 +184,10 @@ class Relay:
             self._forget_gone()
         return len(calls)
 
-    def _hand_over(self, calls: Sequence[WaitingCall], number: int) -> HandedCalls:
+    def _hand_over(self, outbox: QueueConnection, calls: Sequence[WaitingCall], number: int) -> HandedCalls:
         """Make jobs of calls in one transaction; if that fails, in smaller ones, until the one that fails is alone."""
         try:
+            outbox.rows("SELECT 1", {})  # a session that has ended holds its rows no more: another relay may have them
             self._make_jobs(calls, number)
         except Error as error:
             if is_transient(error) and not is_locked(error) and not (is_too_much(error) and len(calls) > 1):
@@ -199,7 +200,7 @@ class Relay:
         if len(calls) == 1:
             return HandedCalls([], {} if is_locked(reason) else {calls[0].row: first_line(reason)})
         half = len(calls) // 2
-        first, second = self._hand_over(calls[:half], number), self._hand_over(calls[half:], number)
+        first, second = (self._hand_over(outbox, part, number) for part in (calls[:half], calls[half:]))
         return HandedCalls(first.done + second.done, first.refused | second.refused)
 
     def _make_jobs(self, calls: Sequence[WaitingCall], number: int) -> None:

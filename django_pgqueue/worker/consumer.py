@@ -277,8 +277,9 @@ class Consumer:
             locked = self._without_last_news(outcomes, sent)
             outcomes = [outcome for outcome in outcomes if outcome.job.id not in locked] if locked else outcomes
             answers = ack.send(self.database, outcomes)
-            advance = self._stages.send(self.database, worker_id=self.worker_id) if admits else None
-            admission = self._admissions.send(self.database, limit=self._backoff.most) if admits else None
+            most = self._backoff.most
+            advance = self._stages.send(self.database, worker_id=self.worker_id, limit=most) if admits else None
+            admission = self._admissions.send(self.database, limit=most) if admits else None
             said = self._say_whether_asleep() if claims else None
             claim = self._claim() if claims else None
             self._prefetch.hand_over()

@@ -12,7 +12,9 @@ from django.db import connection, transaction
 from django.test import Client
 
 import tests.app.tasks as app
+from django_pgqueue import registry
 from django_pgqueue.jobs import retry
+from django_pgqueue.jobs.routing import shard_key_of, slot_of
 from django_pgqueue.keys import KeysBy
 from django_pgqueue.models import DeadJob, Job
 from tests.support.hostile import EVIL, must_be_text
@@ -300,3 +302,18 @@ def test_confirmation_says_nothing_of_whether_a_sensitive_value_was_guessed(staf
     for guess in ("open-sesame", "open-barley"):
         data = {**form_of(staff, old), "kwargs": f'{{"password": "{guess}"}}'}
         assert [name for name, *_ in staff.post(address(old), data).context["changes"]] == ["Keyword arguments"]
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_job_whose_new_key_belongs_on_another_database_is_refused(far, staff, monkeypatch):
+    """A second job of the key could live there."""
+    task = app.record.using(queue="spread", unique="label")
+    monkeypatch.setitem(registry._registry, task.name, task)
+    slots = {label: slot_of(shard_key_of(task, (label,), {})) for label in map(str, range(100))}
+    here, there = min(slots, key=slots.get), max(slots, key=slots.get)
+    old = dead(task, here)
+    form = send(staff, old, args=f'["{there}"]').context["form"]
+    assert form.errors["__all__"] == ["Jobs with these arguments are on the database other: enqueue a new one."]
+    assert not Job.objects.exists()
+    send(staff, old)
+    assert Job.objects.get().args == [here]

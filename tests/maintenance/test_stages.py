@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from django_pgqueue import batch, chain, group, workflow
+from django_pgqueue import batch, chain, group, task, workflow
 from django_pgqueue.db.connections import fence
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs import ack
@@ -15,6 +15,7 @@ from django_pgqueue.maintenance.stages import fail_late, move_slices, sweep_stag
 from django_pgqueue.models import DeadJob, Job, KeptCall, Stage, StageAddition, StageEdge, StageResult, Workflow
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import DeathReason
+from django_pgqueue.testing import run_jobs
 from django_pgqueue.workflows import advance, members
 from tests.app.tasks import noop
 from tests.support.passes import run_service
@@ -277,6 +278,34 @@ def test_workflows_are_pruned_behind_their_members(queue, sql, settings):
     pruner.prune()
     pruner.prune()
     assert set(Workflow.objects.values_list("id", flat=True)) == {open_one.id}
+
+
+def test_child_that_has_failed_stays_as_long_as_its_parent_waits_for_it(queue, sql, settings):
+    """Else the stage would go on as if it had succeeded, which was not decided."""
+    settings.PGQUEUE = {**getattr(settings, "PGQUEUE", {}), "DEAD_RETENTION_DAYS": 30}
+    parent = chain(begin_stopping_child.bind(), noop.bind()).enqueue()
+    run_jobs(errors="collect")
+    assert parent.state().is_stuck
+    age(sql)
+    for _ in range(2):
+        Pruner(queue).prune()
+        sweep_stages(queue)
+    assert not DeadJob.objects.exists()
+    assert parent.state().is_stuck
+    assert parent.skip("begin_stopping_child")
+    age(sql)
+    Pruner(queue).prune()
+    assert [*Workflow.objects.values_list("id", flat=True)] == [parent.id]
+
+
+@task
+def begin_stopping_child() -> None:
+    group([fail.bind()], child=True, on_death="stop").enqueue()
+
+
+@task(max_attempts=1)
+def fail() -> None:
+    raise ValueError
 
 
 def test_worker_that_is_killed_between_outcome_and_look_leaves_nothing_open(queue, start_worker):

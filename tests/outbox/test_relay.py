@@ -188,6 +188,28 @@ def test_relay_that_ends_at_any_step_hands_over_once(outbox, monkeypatch):
     assert len(ends) > 20
 
 
+def test_relay_that_has_lost_its_rows_to_another_makes_no_jobs_of_them(relay, sql, monkeypatch):
+    """Jobs of the other one may be over by then, and forgotten."""
+    put(app.record.bind("a"))
+
+    def lose_rows(outbox, calls, number):
+        sql(
+            "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE pid = %s",
+            outbox.autocommit().info.backend_pid,
+        )
+        with contextlib.closing(Relay("default")) as other:
+            other.pass_once()
+        run_jobs()
+        return hand_over(outbox, calls, number)
+
+    hand_over = relay._hand_over
+    monkeypatch.setattr(relay, "_hand_over", lose_rows)
+    with contextlib.suppress(OperationalError):
+        relay.pass_once()
+    assert (left(), ids()) == ([], [])
+    assert list(app.Mark.objects.values_list("label", flat=True)) == ["a"]
+
+
 def test_relay_whose_commit_is_not_answered_hands_nothing_over_twice(relay, monkeypatch):
     handles = put(app.record.bind("a"), app.record.bind("b"))
     transact = QueueConnection.transaction

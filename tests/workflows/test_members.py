@@ -414,6 +414,25 @@ def test_member_that_died_before_its_stage_opened_gets_the_result_before_it_when
     assert handle.status() == "succeeded"
 
 
+@pytest.mark.parametrize("is_open", [False, True])
+def test_member_that_died_before_its_stage_opened_gets_the_result_also_with_other_arguments(is_open):
+    handle = chain(give.bind("a"), take_two.bind(PREVIOUS, "x")).enqueue()
+    kill(list(Job.objects.filter(status="blocked").values_list("id", flat=True)))
+    if is_open:
+        run_jobs()
+        assert handle.state().is_stuck
+    dead = DeadJob.objects.get()
+    retry_with(dead.id, take_two, (None, "y"), {}, keys=Keys(), queue="default", priority=0, form="form", by="anna")
+    run_jobs()
+    assert labels() == ["give a", "take a y"]
+    assert handle.status() == "succeeded"
+
+
+@task
+def take_two(value: str, other: str) -> None:
+    record.func(f"take {value} {other}")
+
+
 # Children of stages that are skipped, and of late workflows
 
 

@@ -1,7 +1,8 @@
 -- Enqueue a new job like a dead one, with other arguments, and write the link into both histories. Called by
 -- retry_with() for staff. A locked row is left out; it waits only for an insert of the same unique key that is not
 -- committed, as enqueueing does. Found by primary key. Inserts nothing where the dead job's history has the same form
--- already, or a live job the unique key. The note goes before the last entry, that of its death. Returns the new one.
+-- already, or a live job the unique key. A member that never ran and waits for the result of the member before it is blocked
+-- again, and its stage opens it. The note goes before the last entry, that of its death. Returns the new one.
 WITH target AS MATERIALIZED (
     SELECT dead.*
     FROM pgqueue_dead_jobs AS dead
@@ -28,7 +29,7 @@ retried AS (
         END,
         target.keep, target.keep_seconds, target.concurrency_strict,
         CASE
-            WHEN EXISTS (SELECT FROM pgqueue_stages AS stage WHERE stage.id = target.stage_id AND stage.status = 'blocked')
+            WHEN stage.status = 'blocked' OR stage.status = 'open' AND stage.previous IS NOT NULL AND target.attempts = 0
             THEN 'blocked'
             WHEN %(concurrency_key)s::text IS NULL THEN 'queued'
             ELSE 'limited'
@@ -49,9 +50,16 @@ retried AS (
             )
         )
     FROM target
+    LEFT JOIN pgqueue_stages AS stage ON stage.id = target.stage_id
     WHERE NOT target.errors @> jsonb_build_array(jsonb_build_object('form', %(form)s::text))
     ON CONFLICT DO NOTHING
-    RETURNING id, queue, concurrency_key
+    RETURNING id, queue, concurrency_key, stage_id, status
+),
+moving AS (
+    UPDATE pgqueue_stages AS stage
+    SET moves_after = LEAST(stage.moves_after, retried.id - 1)
+    FROM retried
+    WHERE retried.status = 'blocked' AND stage.id = retried.stage_id AND stage.status = 'open'
 ),
 noted AS (
     UPDATE pgqueue_dead_jobs AS dead

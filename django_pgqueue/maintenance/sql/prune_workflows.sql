@@ -1,6 +1,7 @@
 -- Remove workflows that ended before the given days, with their stages: after their members, alive or dead, and after
--- the results of those and the calls that were kept. Called by pruner.delete_slice(). Takes a bounded slice from the old end of
--- pgqueue_workflows_ended, and steps over locked rows. Returns their ids.
+-- the results of those and the calls that were kept; a child that has failed stays as long as a stage of its parent waits for
+-- it. Called by pruner.delete_slice(). Takes a bounded slice from the old end of pgqueue_workflows_ended, and steps over
+-- locked rows. Returns their ids.
 WITH old AS MATERIALIZED (
     SELECT workflow.id
     FROM pgqueue_workflows AS workflow
@@ -24,6 +25,11 @@ WITH old AS MATERIALIZED (
           SELECT
           FROM pgqueue_kept_calls AS kept
           WHERE kept.stage_id >= workflow.id << 16 AND kept.stage_id < workflow.id + 1 << 16
+      )
+      AND NOT EXISTS (
+          SELECT
+          FROM pgqueue_stages AS parent
+          WHERE parent.id = workflow.parent_stage_id AND parent.status = 'open' AND workflow.status IN ('failed', 'killed')
       )
     ORDER BY workflow.ended_at
     LIMIT 1000

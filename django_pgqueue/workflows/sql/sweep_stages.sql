@@ -34,7 +34,7 @@ found AS (
                 SELECT
                 FROM pgqueue_stage_edges AS edge
                 JOIN pgqueue_stages AS next ON next.id = edge.to_id
-                WHERE edge.from_id = looked.id AND edge.outcome IS NULL AND next.opens_when = 'died'
+                WHERE edge.from_id = looked.id AND edge.outcome IS NULL AND next.opens_when = 'died' AND next.status = 'blocked'
             ) AS has_alarm
     FROM looked
     CROSS JOIN LATERAL (
