@@ -423,7 +423,7 @@ def enqueue_many(calls: Iterable[Call[R]], /) -> Sequence[JobHandle[R]]:
     """Enqueue many jobs, of any tasks, with one statement in the caller's transaction; all or none.
 
     Jobs with keys, of queues that are on several databases, are inserted by one statement on each of these. All are
-    committed once all are in: only a crash between two commits leaves some.
+    committed once all are in: only a crash between two commits, or one that fails, leaves some.
 
     Several calls with one unique key make one job: the first, with the arguments of the last that has
     ``on_conflict="replace"``.

@@ -82,7 +82,8 @@ def routed(calls: Iterable[BoundCall]) -> Sequence[BoundCall]:
 def insert_on_each(calls: Sequence[BoundCall], insert: Callable[[Sequence[BoundCall]], InsertResult]) -> InsertResult:
     """Insert the calls of each database in a transaction there, which are committed once all of them are in.
 
-    A crash between two commits leaves the jobs of some databases, which the caller has not got the handles of.
+    A crash between two commits leaves the jobs of some databases, which the caller has not got the handles of; so does
+    a commit that fails.
 
     Args:
         calls: as ``routed`` returns them.
