@@ -106,10 +106,12 @@ def pause(
         "resume_at": aware(resume_at) if isinstance(resume_at, dt.datetime) else None,
         "seconds": resume_at.total_seconds() if isinstance(resume_at, dt.timedelta) else None,
     }
-    [(is_new,)] = caller.rows(statement("pause_queue"), parameters)
+    rows = caller.rows(statement("pause_queue"), parameters)
+    if not rows:
+        raise InvalidLimit(f"resume_at is over already: {resume_at}. To end a pause, resume the queue.")
     notify_limits(caller.alias, name)
     logger.info("Queue %s paused by %s: %s", name, by or UNNAMED, reason)
-    return bool(is_new)
+    return bool(rows[0][0])
 
 
 @on_each_database

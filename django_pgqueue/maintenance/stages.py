@@ -9,7 +9,10 @@ than 500 that one outcome decides about, the others are marked in its transactio
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
+from django.db import Error
+
 from django_pgqueue.db.connections import Database, MaintenanceConnection, QueueConnection
+from django_pgqueue.db.errors import is_too_much
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs.manage import kill
 from django_pgqueue.services import repeat_slices
@@ -45,14 +48,30 @@ class StageSweep(NamedTuple):
 
 
 def sweep_stages(database: Database, *, after: int = 0) -> StageSweep:
-    """Look at up to 1,000 open stages behind ``after``; close those that are over, and open those that follow."""
+    """Look at up to 1,000 open stages behind ``after``; close those that are over, and open those that follow.
+
+    Raises:
+        django.db.Error: of one alone that is too much for one statement, after all others.
+    """
     swept, opened = sweep(database, after=after), Opened()
     due, deaths = list(swept.stages), set(swept.deaths)
+    most, too_much = AT_ONCE, None
     while due:
-        stages, due = due[:AT_ONCE], due[AT_ONCE:]
-        advanced = advance(database, stages, deaths.intersection(stages))
+        stages, due = due[:most], due[most:]
+        try:
+            advanced = advance(database, stages, deaths.intersection(stages))
+        except Error as error:
+            if not is_too_much(error):
+                raise
+            if len(stages) == 1:
+                too_much = error
+            else:
+                most, due = len(stages) // 2, stages + due
+            continue
         opened = opened.and_also(advanced)
         due += sorted(advanced.parents)
+    if too_much is not None:
+        raise too_much
     return StageSweep(tuple(swept.stages), swept.last, opened)
 
 

@@ -321,6 +321,7 @@ def test_burst_is_a_fifth_of_a_second_by_default(rate, period, burst):
         (queues.pause, {"by": "ann", "resume_at": -HOUR}, "a time from now of 36500 days at most"),
         (queues.pause, {"by": "ann", "resume_at": 60}, "resume_at is a datetime or a timedelta, not 60"),
         (queues.pause, {"by": "ann", "resume_at": dt.datetime(2030, 1, 1)}, "naive"),
+        (queues.pause, {"by": "ann", "resume_at": dt.datetime(2020, 1, 1, tzinfo=dt.UTC)}, "resume_at is over already"),
         (queues.pause, {"by": "ann", "resume_at": dt.datetime.max.replace(tzinfo=dt.UTC)}, "between the years"),
         (queues.resume, {"name": 5, "by": "ann"}, "1 to 128"),
         (queues.limit, {"max_running": 0}, "1 or more, or None to remove the limit. To let nothing start, pause"),

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from django.db import OperationalError
 
 from django_pgqueue import batch, chain, group, task, workflow
 from django_pgqueue.db.connections import fence
@@ -231,6 +232,29 @@ def test_many_stages_are_looked_at_in_parts(queue, monkeypatch):
     end(queue, number=5)
     assert len(sweep_stages(queue).found) == 5
     assert Stage.objects.filter(status="open").count() == 5
+
+
+@pytest.fixture
+def slow_stage(sql):
+    """Let each statement fail that ends the stage with this id, as one that takes too long."""
+    sql(
+        "CREATE FUNCTION pgqueue_fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "IF NEW.status = 'ended' AND NEW.id = TG_ARGV[0]::bigint THEN "
+        "RAISE EXCEPTION 'too slow' USING ERRCODE = '57014'; END IF; RETURN NEW; END $$"
+    )
+    yield lambda stage_id: sql(
+        f"CREATE TRIGGER fail BEFORE UPDATE ON pgqueue_stages FOR EACH ROW EXECUTE FUNCTION pgqueue_fail({stage_id})"
+    )
+    sql("DROP FUNCTION pgqueue_fail CASCADE")
+
+
+def test_stage_that_takes_too_long_keeps_no_other_one_open(queue, slow_stage):
+    slow, *others = [group([noop.bind()]).enqueue() for _ in range(3)]
+    end(queue, number=3)
+    slow_stage(slow.state().stages[0].id)
+    with pytest.raises(OperationalError, match="too slow"):
+        sweep_stages(queue)
+    assert [one.status() for one in (slow, *others)] == ["open", "succeeded", "succeeded"]
 
 
 # Retention
