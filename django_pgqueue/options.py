@@ -443,8 +443,9 @@ def _sensitive(names: Any) -> frozenset[str] | bool:
 
 def _names(what: str, given: Any) -> tuple[str, ...]:
     """Return names as a tuple; one text is refused, whose characters they would be."""
-    names = () if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
-    if (given and not names) or not all(isinstance(name, str) and name for name in names):
+    is_list = isinstance(given, Iterable) and not isinstance(given, str)
+    names = tuple(given) if is_list else ()
+    if not is_list or not all(isinstance(name, str) and name for name in names):
         raise InvalidOption(f"{what}, not {given!r}.")
     return names
 

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue import registry
 from django_pgqueue.admin.actions import ActionsAdmin, audited
-from django_pgqueue.admin.formatting import linked, pretty_json
+from django_pgqueue.admin.formatting import linked, of_the_project, pretty_json
 from django_pgqueue.admin.forms import JobForm
 from django_pgqueue.admin.job_page import go_where_it_is
 from django_pgqueue.admin.links import crumbs
@@ -34,7 +34,7 @@ from django_pgqueue.jobs.retry_with import (
     retry_with,
     unmasked,
 )
-from django_pgqueue.jobs.routing import route
+from django_pgqueue.jobs.routing import shard_key_of, slot_of
 from django_pgqueue.keys import Keys
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.registry import TaskDefinition
@@ -86,19 +86,21 @@ class RetryForm(JobForm):
         self.keys = keys_of(self.task, self.keys, (tuple(self.dead.args), self.dead.kwargs), self.arguments)
 
     def check_arguments(self, args: Any, kwargs: Any) -> None:
-        """Check also that jobs with these arguments belong on this database, where the queue is on several."""
+        """Check also that a key of these arguments belongs on this database, where the queue is on several."""
         super().check_arguments(args, kwargs)
         queue = self.cleaned_data.get("queue", "")
-        if self.errors or not conf.is_on_several(queue) or self.keys == self._keys_before:
+        is_as_before = self.keys == self._keys_before and queue == self.dead.queue
+        if self.errors or is_as_before or not conf.is_on_several(queue):
             return
         try:
-            alias = route(self.task.using(queue=queue), *self.arguments).database
-        except PgQueueError as error:
-            self.add_error(None, str(error))
+            key = shard_key_of(self.task.using(queue=queue), *self.arguments)
+        except Exception as error:  # noqa: BLE001 - a function of the task; its error may hold sensitive values
+            self.add_error(None, str(error) if isinstance(error, PgQueueError) else of_the_project(error))
             return
+        alias = conf.database_here if key is None else conf.database_with(slot_of(key), queue)
         if alias != conf.database_here:
             words = gettext("Jobs with these arguments are on the database %(database)s: enqueue a new one.")
-            self.add_error(None, words % {"database": alias})
+            self.add_error(None, words % {"database": alias or "-"})
 
 
 def _pretty(value: Any) -> str:

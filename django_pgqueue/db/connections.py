@@ -631,7 +631,7 @@ def how_to_migrate(alias: str, *, app: str = "pgqueue", is_recorded: bool | None
     """
     migrate = f"manage.py migrate {app} --database {alias}"
     forget = f"manage.py migrate {app} zero --fake --database {alias}"
-    if alias not in conf.databases and alias not in conf.outboxes:
+    if alias not in (conf.databases if app == "pgqueue" else [*conf.databases, *conf.outboxes]):
         known = ", ".join(map(repr, conf.databases))
         return (
             f"The queue is on {known}, and migrations make no tables of it on {alias!r}. Use that, or name {alias!r} "

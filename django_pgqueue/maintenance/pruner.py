@@ -163,11 +163,11 @@ class Pruner:
         for kind, name in (
             ("kept calls of members", "prune_kept_calls"),
             ("results of members", "prune_stage_results"),
-            ("workflows", "prune_workflows"),
         ):
-            pruned.workflows = self._in_slices(kind, name, days=days)
-            if pruned.workflows.has_more:
+            if self._in_slices(kind, name, days=days).has_more:
+                pruned.workflows = PrunedRows(0, has_more=True)
                 return
+        pruned.workflows = self._in_slices("workflows", "prune_workflows", days=days)
 
     def _in_slices(self, kind: str, name: str, **parameters: int | None) -> PrunedRows:
         def prune_slice() -> PrunedRows:

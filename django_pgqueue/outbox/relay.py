@@ -186,8 +186,8 @@ class Relay:
 
     def _hand_over(self, outbox: QueueConnection, calls: Sequence[WaitingCall], number: int) -> HandedCalls:
         """Make jobs of calls in one transaction; if that fails, in smaller ones, until the one that fails is alone."""
+        outbox.rows("SELECT 1", {})  # a session that has ended holds its rows no more: another relay may have them
         try:
-            outbox.rows("SELECT 1", {})  # a session that has ended holds its rows no more: another relay may have them
             self._make_jobs(calls, number)
         except Error as error:
             if is_transient(error) and not is_locked(error) and not (is_too_much(error) and len(calls) > 1):

@@ -7,7 +7,6 @@ database.
 import asyncio
 import contextlib
 import contextvars
-import functools
 import logging
 import os
 import queue
@@ -226,20 +225,26 @@ class Lanes:
         self._lanes: list[Lane] = []
         self._free: list[Lane] = []
         self._opening = 0  # lanes that are about to take a job each
-        self._unbegun: set[asyncio.Task[None]] = set()  # their tasks that have not run yet
+        self._unbegun: set[object] = set()  # those whose tasks have not run yet
         self._is_called = False  # the loop has been called for pending jobs, and has not looked yet
 
     def accept(self, work: Work) -> None:
-        loop = self._loop or self._start()
         self.pending.append(work)
-        if not self._is_called:
+        loop = self._loop or self._start()
+        if loop and not self._is_called:
             self._is_called = True
             loop.call_soon_threadsafe(self._arrive)
 
-    def _start(self) -> asyncio.AbstractEventLoop:
-        loop = self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._serve, args=(loop,), name="pgqueue-event-loop", daemon=True).start()
-        return loop
+    def _start(self) -> asyncio.AbstractEventLoop | None:
+        loop = asyncio.new_event_loop()
+        try:
+            threading.Thread(target=self._serve, args=(loop,), name="pgqueue-event-loop", daemon=True).start()
+        except RuntimeError:  # the system allows no more threads: the job goes back
+            logger.exception("A slot has no thread; the next job tries again")
+            loop.close()
+        else:
+            self._loop = loop
+        return self._loop
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run the loop without end; SystemExit in some task of a job stops it, and must not end the others."""
@@ -264,25 +269,26 @@ class Lanes:
 
     def _open(self, lane: "Lane") -> None:
         self._opening += 1
-        task = asyncio.get_running_loop().create_task(self._run(lane), context=lane.context.copy())
+        opening = object()
+        self._unbegun.add(opening)
+        task = asyncio.get_running_loop().create_task(self._run(lane, opening), context=lane.context.copy())
         lane.interrupts.task = task
-        self._unbegun.add(task)
-        task.add_done_callback(functools.partial(self._open_again, lane))
+        task.add_done_callback(lambda _: self._open_again(lane, opening))
 
-    def _open_again(self, lane: "Lane", task: "asyncio.Task[None]") -> None:
+    def _open_again(self, lane: "Lane", opening: object) -> None:
         """Go on where a job has cancelled all tasks of the loop, and with them one that has not run yet."""
-        if task in self._unbegun:
-            self._unbegun.discard(task)
+        if opening in self._unbegun:
+            self._unbegun.discard(opening)
             self._opening -= 1
             self._free.append(lane)
             self._arrive()
 
-    async def _run(self, lane: "Lane") -> None:
+    async def _run(self, lane: "Lane", opening: object) -> None:
         """Run the next job, which may be cancelled; then tidy up, which may not; then go on with the one after it.
 
         A job is taken when the lane can begin it, and begun at once, for the reason why slots put theirs back.
         """
-        self._unbegun.discard(asyncio.current_task())
+        self._unbegun.discard(opening)
         try:
             if lane.is_stale():
                 with self._slots.check(lane):

@@ -23,6 +23,7 @@ from django_pgqueue.models import Worker
 from tests.app.tasks import noop, record
 from tests.support.server import Server
 from tests.support.staff import SUCCEEDED
+from tests.support.waiting import PATIENCE_SECONDS
 
 SHARDS = {"SHARDS": {"other": {"number": 1}}}
 OUTBOXES = {"OUTBOXES": {"other": 5}}
@@ -107,6 +108,8 @@ def _copy_with(app: str, options: dict[str, Any], blocker: Any) -> Iterator[str]
     creation = connections["other"].creation
     name = creation.get_test_db_clone_settings(app)["NAME"]
     with blocker.unblock():
+        with connections["other"]._nodb_cursor() as cursor:
+            cursor.execute(f'DROP DATABASE IF EXISTS "{name}"')  # which a run that was broken off has left
         creation.clone_test_db(app, verbosity=0)
         with override_settings(PGQUEUE=settings.PGQUEUE | options), _in_place_of_other(name):
             recorder = MigrationRecorder(connections["other"])
@@ -127,6 +130,7 @@ def _in_place_of_other(name: str) -> Iterator[None]:
         patch.setitem(connections.settings["other"], "NAME", name)
         yield
         with other.cursor() as cursor:
+            cursor.execute("SET lock_timeout = %s", [f"{PATIENCE_SECONDS:g}s"])  # of a session that a test has left
             cursor.execute(EMPTY)
         other.close()
 

@@ -245,8 +245,9 @@ def work(pipe, text):
 
 def start(make_process, theirs):
     for _ in range(8):
-        processes.append(make_process(target=work, args=(theirs, "x" * 100_000)))
-        processes[-1].start()
+        process = make_process(target=work, args=(theirs, "x" * 100_000))
+        processes.append(process)
+        process.start()
 
 processes = []
 with process_maker(may_fork=True) as make_process:
