@@ -54,7 +54,16 @@ def shard(copy_for_shard, transactional_db, settings) -> Iterator[str]:
     """The alias of a shard; it is empty."""
     settings.PGQUEUE = settings.PGQUEUE | SHARDS
     with _in_place_of_other(copy_for_shard):
+        before = _numbering()
         yield "other"
+        assert _numbering() == before, "The test has left ids that begin with another number."
+
+
+def _numbering() -> list[int]:
+    """Return where the ids of the tables of ``other`` begin; the next test finds them so."""
+    with connections["other"].cursor() as cursor:
+        cursor.execute("SELECT seqstart FROM pg_sequence ORDER BY seqstart")
+        return [start for (start,) in cursor.fetchall()]
 
 
 MARKS = {"default": "homeward", "other": "abroad"}
