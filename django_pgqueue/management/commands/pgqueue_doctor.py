@@ -4,11 +4,12 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import psycopg
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import Error
 from django.utils.translation import override
 
 from django_pgqueue.cli.arguments import add_database, add_json, check_database, sections
+from django_pgqueue.cli.command import QueueCommand
 from django_pgqueue.conf import conf
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.doctor import ALL_LOOKS, DEPLOY_LOOKS, NOT_LOOKED_AT, Finding, Level, findings
@@ -25,7 +26,7 @@ Exit code: 0 healthy, 1 something was found of the level, 2 it could not look, o
 """
 
 
-class Command(BaseCommand):
+class Command(QueueCommand):
     help = HELP
     requires_system_checks = ["pgqueue"]
 

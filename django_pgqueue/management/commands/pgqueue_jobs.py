@@ -4,14 +4,14 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import Error
 from django.utils.translation import override
 
 from django_pgqueue.cli import arguments
 from django_pgqueue.cli.actions import ProgressLine, SelectedJobs, filter_from, typed
 from django_pgqueue.cli.arguments import check_database
+from django_pgqueue.cli.command import QueueCommand
 from django_pgqueue.cli.trial import trial_of
 from django_pgqueue.insights.explain import explanation_of, find, text_of
 from django_pgqueue.insights.formatting import Row, confirms, plain, rows_of, table, user
@@ -28,7 +28,7 @@ but left alone and named.
 """
 
 
-class Command(BaseCommand):
+class Command(QueueCommand):
     help = HELP
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -58,8 +58,6 @@ class Command(BaseCommand):
             if options["database"]:
                 check_database(options["database"])
             options["call"](options)
-        except Error as error:
-            raise CommandError(str(error).strip()) from error
         except UnicodeEncodeError as error:
             raise CommandError(f"{error.object!r} is not text: write it in the encoding of this terminal.") from error
 

@@ -3,8 +3,8 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import Error, transaction
+from django.core.management.base import CommandError, CommandParser
+from django.db import transaction
 from django.utils.translation import override
 
 from django_pgqueue import queues
@@ -22,7 +22,8 @@ from django_pgqueue.cli.arguments import (
     rate_or_none,
     sections,
 )
-from django_pgqueue.db.queries import TookTooLong, bounded
+from django_pgqueue.cli.command import QueueCommand
+from django_pgqueue.db.queries import bounded
 from django_pgqueue.exceptions import InvalidLimit
 from django_pgqueue.insights.formatting import json_text, plain, user
 from django_pgqueue.insights.overview import QueueLine, as_json, limits_as_json, limits_of, lines_of, names, table
@@ -31,7 +32,7 @@ from django_pgqueue.models import Queue
 UNSAID = object()
 
 
-class Command(BaseCommand):
+class Command(QueueCommand):
     help = "List queues with their jobs and limits; pause, resume and limit them, for all workers together."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -63,8 +64,6 @@ class Command(BaseCommand):
             options["call"](options)
         except InvalidLimit as error:
             raise CommandError(f"Nothing was changed. {error}") from error
-        except (Error, TookTooLong) as error:
-            raise CommandError(str(error).strip()) from error
 
     def _list(self, options: dict[str, Any]) -> None:
         found, failures = on_each(options["database"], lambda alias: _lines(alias, options["names"]))

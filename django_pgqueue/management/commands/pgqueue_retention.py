@@ -1,12 +1,11 @@
 import math
 from typing import Any
 
-import psycopg
-from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import Error
+from django.core.management.base import CommandError, CommandParser
 from django.utils.translation import override
 
 from django_pgqueue.cli.arguments import add_json, check_database
+from django_pgqueue.cli.command import QueueCommand
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection, QueueConnection
 from django_pgqueue.insights.formatting import json_text
@@ -22,7 +21,7 @@ the sessions that keep them.
 """
 
 
-class Command(BaseCommand):
+class Command(QueueCommand):
     help = HELP
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -39,12 +38,9 @@ class Command(BaseCommand):
     @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
         alias = options["database"] or conf.maintenance_database
-        try:
-            check_database(alias)
-            is_blocked = options["action"] == "run" and self._run(alias)
-            state = state_of(alias)
-        except (Error, psycopg.Error) as error:  # the driver's own, where partitions are made and dropped
-            raise CommandError(str(error).strip()) from error
+        check_database(alias)
+        is_blocked = options["action"] == "run" and self._run(alias)
+        state = state_of(alias)
         if options["json"]:
             self.stdout.write(json_text(as_json(state)))
         else:

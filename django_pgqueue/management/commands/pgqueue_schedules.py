@@ -1,12 +1,13 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import Error, transaction
+from django.core.management.base import CommandError, CommandParser
+from django.db import transaction
 from django.utils.translation import override
 
 from django_pgqueue import schedules
 from django_pgqueue.cli.arguments import add_by, add_database, add_json, check_database
+from django_pgqueue.cli.command import QueueCommand
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.insights.formatting import json_text, plain, user
@@ -17,7 +18,7 @@ from django_pgqueue.schedules.periodic import declared
 CHANGES: dict[str, Any] = {"pause": schedules.pause, "resume": schedules.resume}
 
 
-class Command(BaseCommand):
+class Command(QueueCommand):
     help = "Schedules: list them with their next runs and the last outcome; run one now, pause or resume it."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -47,8 +48,6 @@ class Command(BaseCommand):
             self._name_others(options, done)
         except PgQueueError as error:
             raise CommandError(f"Nothing was changed. {error}") from error
-        except Error as error:
-            raise CommandError(str(error).strip()) from error
 
     def _do(self, options: dict[str, Any]) -> Collection[str]:
         names, action, alias = options["names"], options["action"], options["database"]

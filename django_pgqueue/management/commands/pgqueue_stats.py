@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandParser
 from django.core.management.color import supports_color
-from django.db import DatabaseError, Error, InterfaceError, connections
+from django.db import DatabaseError, InterfaceError, connections
 from django.utils import timezone
 from django.utils.translation import override
 
@@ -27,6 +27,7 @@ from django_pgqueue.cli.arguments import (
     pause,
     since,
 )
+from django_pgqueue.cli.command import QueueCommand
 from django_pgqueue.cli.stats import MINUTES, StatsSnapshot, as_json, snapshot
 from django_pgqueue.cli.stats_table import Line, Piece, Style, cut_to, painted, views
 from django_pgqueue.conf import conf
@@ -34,7 +35,6 @@ from django_pgqueue.db.connections import KEEPALIVE, postgresql
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.db.pipeline import impatience
 from django_pgqueue.db.queries import TookTooLong
-from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.insights.formatting import json_text, local, plain
 
 WATCH_SECONDS = 2.0
@@ -48,7 +48,7 @@ run, the work of the last minutes, and how long jobs waited and ran.
 """
 
 
-class Command(BaseCommand):
+class Command(QueueCommand):
     help = HELP
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -71,15 +71,10 @@ class Command(BaseCommand):
         look = functools.partial(
             snapshot, queues=options["queue"], minutes=options["minutes"], with_tasks=options["tasks"]
         )
-        try:
-            if options["watch"] is None:
-                self._show_once(look, options)
-            else:
-                self._watch(look, options)
-        except (Error, TookTooLong, ConfigurationError) as error:
-            raise CommandError(str(error).strip()) from error
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # unflushed output goes nowhere
+        if options["watch"] is None:
+            self._show_once(look, options)
+        else:
+            self._watch(look, options)
 
     def _show_once(self, look: Callable[[str], StatsSnapshot], options: dict[str, Any]) -> None:
         found, failures = on_each(options["database"], look)

@@ -1,11 +1,11 @@
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandParser
 from django.utils.translation import override
 
 from django_pgqueue import registry
 from django_pgqueue.cli.arguments import add_json, add_queue
-from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.cli.command import QueueCommand
 from django_pgqueue.insights.formatting import json_text
 from django_pgqueue.insights.task_info import as_json, described
 
@@ -15,7 +15,7 @@ code declares for them, and their former names. Asks nothing of the database.
 """
 
 
-class Command(BaseCommand):
+class Command(QueueCommand):
     help = HELP
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -25,10 +25,7 @@ class Command(BaseCommand):
 
     @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            names = dict.fromkeys(registry.get(name).name for name in options["names"] or registry.known())
-        except PgQueueError as error:
-            raise CommandError(str(error)) from error
+        names = dict.fromkeys(registry.get(name).name for name in options["names"] or registry.known())
         tasks = [registry.get(name) for name in names]
         found = [task for task in tasks if not options["queue"] or task.options.queue in options["queue"]]
         if options["json"]:

@@ -1,8 +1,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import Error, transaction
+from django.core.management.base import CommandError, CommandParser
+from django.db import transaction
 from django.utils.translation import override
 
 from django_pgqueue import workers
@@ -16,6 +16,7 @@ from django_pgqueue.cli.arguments import (
     on_each,
     sections,
 )
+from django_pgqueue.cli.command import QueueCommand
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.formatting import json_text, user
 from django_pgqueue.insights.worker_info import WorkerState, as_json, states_of, table, with_clock
@@ -42,7 +43,7 @@ REQUESTS = {
 }
 
 
-class Command(BaseCommand):
+class Command(QueueCommand):
     help = "List worker processes with their running jobs, and ask their commands to stop, to be quiet or to resume."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -66,10 +67,7 @@ class Command(BaseCommand):
 
     @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            options["call"](options)
-        except Error as error:
-            raise CommandError(str(error).strip()) from error
+        options["call"](options)
 
     def _list(self, options: dict[str, Any]) -> None:
         found, failures = on_each(options["database"], lambda alias: _serving(alias, options["queue"]))

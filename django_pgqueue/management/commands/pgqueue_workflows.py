@@ -2,8 +2,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import Error, transaction
+from django.core.management.base import CommandError, CommandParser
+from django.db import transaction
 from django.utils.translation import override
 
 from django_pgqueue.cli.arguments import (
@@ -16,9 +16,9 @@ from django_pgqueue.cli.arguments import (
     on_each,
     sections,
 )
+from django_pgqueue.cli.command import QueueCommand
 from django_pgqueue.conf import conf
-from django_pgqueue.db.queries import TookTooLong, bounded
-from django_pgqueue.exceptions import InvalidWorkflow, WorkflowDoesNotExist
+from django_pgqueue.db.queries import bounded
 from django_pgqueue.insights.formatting import columns, grouped, json_text, plain, user, when
 from django_pgqueue.models import Workflow
 from django_pgqueue.states import StageStatus, WorkflowStatus
@@ -30,7 +30,7 @@ MOST_NAMED = 3
 LIMIT = 50
 
 
-class Command(BaseCommand):
+class Command(QueueCommand):
     help = "List and show workflows; kill them, retry their dead members, skip, seal or rerun their stages."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -65,12 +65,7 @@ class Command(BaseCommand):
 
     @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            options["call"](options)
-        except (InvalidWorkflow, WorkflowDoesNotExist) as error:
-            raise CommandError(str(error)) from error
-        except (Error, TookTooLong) as error:
-            raise CommandError(str(error).strip()) from error
+        options["call"](options)
 
     def _list(self, options: dict[str, Any]) -> None:
         before = options["before"]
