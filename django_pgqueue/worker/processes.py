@@ -116,6 +116,7 @@ class WorkerProcess:
         self.shared = SharedState()
         self.meter = meter  # its counters for metrics; None: there are none
         self._orders_read, self._orders = multiprocessing.Pipe(duplex=False)
+        self._ordering = threading.Lock()  # held while one is written, and while the pipe is closed
         self._process = make(
             target=child.main,
             args=(plan, worker_id, self._orders_read, self.shared, meter),
@@ -243,7 +244,7 @@ class WorkerProcess:
         Longer ones than a pipe takes as a whole would be torn; they go without their detail.
         """
         line = f"{word} {detail}".encode()
-        with contextlib.suppress(OSError):
+        with self._ordering, contextlib.suppress(OSError):
             os.write(self._orders.fileno(), (line if len(line) < select.PIPE_BUF else word.encode()) + b"\n")
 
     def kill(self, *, is_crash: bool = False) -> None:
@@ -259,12 +260,16 @@ class WorkerProcess:
 
     def discard(self) -> None:
         self._orders_read.close()
-        self._orders.close()
+        self._close_orders()
 
     def close(self) -> None:
         self._process.join()
         self._process.close()
-        self._orders.close()
+        self._close_orders()
+
+    def _close_orders(self) -> None:
+        with self._ordering:
+            self._orders.close()
 
 
 class ProcessPool:

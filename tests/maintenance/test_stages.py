@@ -107,6 +107,19 @@ def test_late_workflow_whose_lock_is_held_fails_the_next_time(queue, other_queue
     assert handle.state().status == "failed"
 
 
+def test_large_stages_count_for_more(queue):
+    wide(200)
+    end(queue)
+    Stage.objects.update(members=5000)  # as if they were
+    assert advance.advance(queue, advance.sweep(queue).stages).has_more
+    assert statuses() == {"ended": 1, "open": 46, "blocked": 155}
+    assert move_slices(queue).moved
+    assert statuses() == {"ended": 1, "open": 92, "blocked": 109}
+    while move_slices(queue).moved:
+        pass
+    assert statuses() == {"ended": 1, "open": 200, "blocked": 1}
+
+
 def test_many_members_of_a_killed_workflow_are_cleared_in_slices(queue, monkeypatch):
     monkeypatch.setattr(members, "MOST_SLICES", 1)
     handle = chain(noop.bind(), [noop.bind()] * 2500).enqueue()

@@ -14,7 +14,7 @@ SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    most CONSTANT integer := 500;  -- stages of one call: the others are marked, and maintenance goes on with them
+    most CONSTANT integer := 500;  -- stages of one call, a large one for ten more: the others are marked for maintenance
     number integer := 0;
     stages bigint[] := ARRAY[of_stage];  -- to be worked on, one after the other
     actions text[] := ARRAY[at_first];
@@ -50,7 +50,7 @@ BEGIN
         action := actions[1];
         stages := stages[2:];
         actions := actions[2:];
-        SELECT one.status, one.is_sealed, one.opens_when, one.killed_by, workflow.on_death
+        SELECT one.status, one.is_sealed, one.opens_when, one.killed_by, one.members, workflow.on_death
         INTO stage
         FROM pgqueue_stages AS one
         CROSS JOIN LATERAL pgqueue_workflow_of(one.id) AS workflow
@@ -83,6 +83,7 @@ BEGIN
             SET status = 'open', opened_at = statement_timestamp(), moves_after = 0
             WHERE one.id = this;
             RETURN QUERY SELECT * FROM pgqueue_move_members(this);
+            number := number + LEAST(stage.members, 1000) / 100;
             stage.status := 'open';
             action := 'look';  -- it may be empty
         END IF;
@@ -115,6 +116,7 @@ BEGIN
             WHERE one.id = this;
             IF stage.status = 'blocked' AND action <> 'kill' THEN  -- the caller kills those of a killed one
                 RETURN QUERY SELECT * FROM pgqueue_move_members(this);
+                number := number + LEAST(stage.members, 1000) / 100;
             END IF;
         END IF;
 
