@@ -45,6 +45,9 @@ def _tasks(view: View) -> Iterator[DeployChange]:
         task = registry.find(name)
         if task and not seen & {name, *task.aliases}:
             yield DeployChange("task-new", name, "no attempt of it is in the counts of the last days")
+    for name in sorted(seen):
+        if registry.find(name) is None:
+            yield DeployChange("task-gone", name, "not in this code: jobs of it would wait for workers that have it")
 
 
 def _queues(view: View) -> Iterator[DeployChange]:

@@ -33,6 +33,18 @@ def test_tasks_without_an_attempt_in_the_counts_are_new(registry_of):
     assert app.noop.name in told("task-new")
 
 
+def test_tasks_of_the_counts_that_this_code_lacks_are_gone(registry_of):
+    Stat.objects.create(minute=timezone.now(), queue="q", task="shop.gone", succeeded=1)
+    Stat.objects.create(minute=timezone.now(), queue="q", task=app.noop.name, succeeded=1)
+    assert [*told("task-gone")] == ["shop.gone"]
+
+    def renamed():
+        pass
+
+    registry_of(renamed, name="shop.new", aliases=["shop.gone"])
+    assert not told("task-gone")
+
+
 def test_new_queues_are_named_with_whether_a_worker_serves_them(registry_of):
     def one():
         pass
