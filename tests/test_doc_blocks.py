@@ -20,7 +20,8 @@ from django.core.management.base import CommandParser
 import django_pgqueue
 import django_pgqueue.bench.tasks  # registers tasks, as the command that has them does
 from django_pgqueue.conf import DEFAULTS
-from tests.support.pages import PAGES, blocks, codes, each_page, name_of
+from django_pgqueue.models import Job
+from tests.support.pages import DOCS, PAGES, blocks, codes, each_page, name_of
 
 OF_OTHERS = {"db_worker", "demo"}
 """Commands of other packages, and of the example project."""
@@ -163,3 +164,9 @@ def test_sql_on_the_page_runs(page, sql):
         sql(f"CREATE ROLE {role}")
     for block in blocks(page, "sql", "postgresql"):
         sql(block)
+
+
+def test_statement_that_pg_cron_is_given_enqueues(sql):
+    [statement] = re.findall(r"\$\$(.+?)\$\$", "".join(blocks(DOCS / "how-to" / "schedules.md", "postgresql")))
+    sql(statement)
+    assert Job.objects.get().unique_key == "close the day"

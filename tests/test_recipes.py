@@ -3,6 +3,8 @@
 import contextlib
 import datetime as dt
 import json
+import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType, SimpleNamespace
 from unittest import mock
@@ -150,17 +152,21 @@ def test_import_goes_on_where_the_attempt_before_has_ended(run):
 
 class TestLargePayloads:
     @pytest.fixture
-    def recipe(self, run, settings):
-        settings.STORAGES = settings.STORAGES | {
-            "jobs": {"BACKEND": "django.core.files.storage.InMemoryStorage"},
-        }
+    def recipe(self, run, settings, tmp_path, monkeypatch):
+        of_settings, payloads, tasks = re.split(r"(?m)^(?=# \S+\.py$)", RECIPES["Large payloads"])[1:]
+        given = {"STORAGES": {**settings.STORAGES}, "BASE_DIR": tmp_path}
+        exec(of_settings, given)
+        settings.STORAGES = given["STORAGES"]
+        monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
+        monkeypatch.setitem(sys.modules, "shop.payloads", module := run(payloads))
         self.saved = []
-        return run(RECIPES["Large payloads"], save=self.saved.append)
+        self.upload = run(tasks, save=self.saved.append).upload
+        return module
 
     def test_what_is_large_is_stored_and_read_by_each_attempt(self, recipe):
         small, large = ["x"], ["x" * recipe.LARGE]
         for rows in (small, large):
-            recipe.upload(rows)
+            self.upload(rows)
         kept, stored = (job.args[0] for job in Job.objects.order_by("id"))
         assert kept == {"value": small}
         assert [*stored] == ["stored"]
@@ -169,6 +175,7 @@ class TestLargePayloads:
         assert recipe.read(stored) == large
 
     def test_old_files_are_deleted(self, recipe, monkeypatch):
+        recipe.delete_old_payloads()
         old = recipe.put_aside("x" * recipe.LARGE)
         later = timezone.now() + recipe.KEPT + dt.timedelta(days=2)
         monkeypatch.setattr(recipe.timezone, "now", lambda: later)

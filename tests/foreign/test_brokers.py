@@ -46,6 +46,14 @@ with transaction.atomic():
     publish.enqueue_many([("orders", str(key), {{"version": version}}) for key, version in numbers])
 """
 
+TOO_LARGE = """
+from shop.tasks import publish
+publish.enqueue_many([("orders", "17", {"version": 1, "note": "x" * 10_000}), ("orders", "17", {"version": 2})])
+"""
+
+MAKE_STREAM = "import asyncio; from shop import tasks; asyncio.run(tasks.make_stream('orders'))"
+"""What the page says."""
+
 FAILS = """
 
 import random
@@ -185,8 +193,12 @@ def nats_server(tmp_path) -> Iterator[str]:
     if not (binary := shutil.which("nats-server")):
         pytest.skip(needs.NATS)
     port = free_port()
+    (tmp_path / "limits").write_text("max_payload: 4096")
     server = subprocess.Popen(
-        [binary, "-js", "-sd", tmp_path / "stream", "-a", "127.0.0.1", "-p", str(port), "-l", tmp_path / "log"]
+        [
+            *(binary, "-js", "-sd", tmp_path / "stream", "-a", "127.0.0.1", "-p", str(port)),
+            *("-l", tmp_path / "log", "-c", tmp_path / "limits"),
+        ]
     )
     yield f"nats://127.0.0.1:{port}"
     server.terminate()
@@ -196,6 +208,8 @@ def nats_server(tmp_path) -> Iterator[str]:
 def test_events_of_a_key_reach_nats_in_order_while_processes_are_killed(make_project, nats_server):
     """Of each key no later event arrives before an earlier one, none is lost, and the stream has each once."""
     project = make_project("NATS", NATS_URL=nats_server)
+    assert MAKE_STREAM in (DOCS / "how-to" / "publish-to-a-broker.md").read_text()
+    project.shell(MAKE_STREAM)
     with (project.folder / "shop" / "tasks.py").open("a") as tasks:
         tasks.write(FAILS)
     reader = str(INSIDE / "nats_stream.py")
@@ -214,6 +228,17 @@ def test_events_of_a_key_reach_nats_in_order_while_processes_are_killed(make_pro
         assert [*dict.fromkeys(numbers)] == [*range(EVENTS)], f"{key}: {numbers}"
     again = sum(map(len, arrived.values())) - ALL
     logger.info("%s of %s events arrived again after %s kills", again, ALL, KILLS)
+
+
+def test_event_that_is_too_large_for_nats_is_dead_and_the_next_one_of_its_key_arrives(make_project, nats_server):
+    project = make_project("NATS", NATS_URL=nats_server)
+    project.shell(MAKE_STREAM)
+    project.shell(TOO_LARGE)
+    project.manage("pgqueue_worker", "--drain")
+    [dead] = json.loads(project.manage("pgqueue_jobs", "list", "--status", "dead", "--json"))["jobs"]
+    assert (dead["status"], dead["reason"]) == ("dead", "discarded")
+    in_stream = versions([json.loads(line) for line in project.python("nats_stream.py", nats_server, "stored")])
+    assert in_stream == {"orders.17": [2]}
 
 
 def test_kafka_has_the_events_that_jobs_have_confirmed(make_project):

@@ -17,7 +17,7 @@ from django_pgqueue.contrib.prometheus.families import OF_TABLES, OF_WORKERS
 from django_pgqueue.db.queries import TookTooLong
 from django_pgqueue.insights import overview, workflow_info
 from django_pgqueue.jobs.stats import BOUNDS, RUN_BUCKETS, RUN_SECONDS, SUCCEEDED
-from django_pgqueue.models import Queue, Stage, Workflow
+from django_pgqueue.models import Job, Queue, Stage, Workflow
 from django_pgqueue.worker.metrics import CommandCounters
 from tests.support.scraping import figures, must_lint, sheet_of
 from tests.support.waiting import PATIENCE_SECONDS
@@ -58,6 +58,17 @@ def test_number_that_is_a_lower_bound_says_so(monkeypatch):
     told = [sheet.of(name, queue="default", status="queued") for name in ("pgqueue_jobs", "pgqueue_jobs_capped")]
     assert told == [3, 1]
     assert sheet.of("pgqueue_jobs_capped", queue="default", status="running") == 0
+
+
+@pytest.mark.django_db
+def test_one_job_that_waits_for_long_raises_the_oldest_age_and_not_the_p99():
+    hour, minute = (timezone.now() - dt.timedelta(seconds=ago) for ago in (3600, 60))
+    app.noop.enqueue_many([()] * 300)
+    Job.objects.update(run_at=minute, enqueued_at=minute)
+    Job.objects.filter(pk=Job.objects.earliest("pk").pk).update(run_at=hour, enqueued_at=hour)
+    sheet = sheet_of(QueueCollector())
+    assert sheet.of("pgqueue_oldest_runnable_seconds", queue="default") >= 3600
+    assert 60 <= sheet.of("pgqueue_waiting_p99_seconds", queue="default") < 3600
 
 
 @pytest.mark.django_db

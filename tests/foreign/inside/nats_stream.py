@@ -18,7 +18,6 @@ async def arriving(client: nats.NATS) -> None:
     async def arrived(message: nats.aio.msg.Msg) -> None:
         tell(message.subject, message.data)
 
-    await client.jetstream().add_stream(name="orders", subjects=["orders.>"])
     await client.subscribe("orders.>", cb=arrived)
     await client.flush()
     print("ready", flush=True)
