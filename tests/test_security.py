@@ -78,6 +78,7 @@ PASSED_ON = {
     ("connection.py", "sql"),  # the same in tests of projects
     ("connections.py", "*self._set_local(lock_milliseconds)"),
     ("pgqueue_worker.py", "*args"),  # of a command, and nothing of the database
+    ("command.py", "*args"),  # the same
     ("partitions.py", "statement"),  # given to _brief(), composed by psycopg.sql
     ("connections.py", "text.replace('true', 'false')"),  # the constant of _set_local(), for the session
     ("cursors.py", "query"),  # given to Django's cursor
