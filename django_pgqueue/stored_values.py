@@ -102,6 +102,11 @@ def aware(instant: dt.datetime) -> dt.datetime:
     return instant if timezone.is_aware(instant) else timezone.make_aware(instant)
 
 
+def in_utc(instant: dt.datetime) -> dt.datetime:
+    """Return an instant that was read AT TIME ZONE 'UTC', with its zone: it is the same where ``USE_TZ`` is off."""
+    return instant.replace(tzinfo=dt.UTC)
+
+
 def only_texts(array: Any) -> list[str] | None:
     """Return an array of texts without NULL and arrays in it, which only SQL inserts."""
     return None if array is None else [one for one in array if isinstance(one, str)]

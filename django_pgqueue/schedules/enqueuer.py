@@ -33,6 +33,7 @@ from django_pgqueue.schedules.recurrence import SHORTEST, Recurrence, recurrence
 from django_pgqueue.services import LOCKED_SECONDS, SPELL_SECONDS
 from django_pgqueue.signals import close_broken_connections
 from django_pgqueue.states import CatchUp
+from django_pgqueue.stored_values import in_utc
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -184,7 +185,8 @@ def fire_due(
 def _take(database: QueueConnection, ids: Sequence[int], now: dt.datetime | None) -> list[ScheduleRow]:
     """Return those that are due; they stay locked for as long as the transaction that is open."""
     rows = database.rows(statement("take_schedules"), {"ids": list(ids), "now": now})
-    return [ScheduleRow._make(row) for row in rows]
+    found = map(ScheduleRow._make, rows)
+    return [row._replace(next_at=in_utc(row.next_at), now=in_utc(row.now)) for row in found]
 
 
 # Deciding

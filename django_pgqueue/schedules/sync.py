@@ -17,6 +17,7 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.schedules.periodic import DeclaredSchedule, declared
+from django_pgqueue.stored_values import in_utc
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -47,7 +48,7 @@ class StoredSchedule(NamedTuple):
     name: str
     is_of_code: bool
     is_edited: bool
-    since: dt.datetime  # its latest tick, or when it was made
+    since: dt.datetime  # its latest tick, or when it was made, in UTC
     definition: str  # JSON text
 
 
@@ -115,7 +116,8 @@ def _write(
     standing: Mapping[str, StoredSchedule],
     found: SyncResult,
 ) -> None:
-    [(now,)] = database.rows("SELECT statement_timestamp()", {})
+    [(now,)] = database.rows("SELECT statement_timestamp() AT TIME ZONE 'UTC'", {})
+    now = in_utc(now)
     new = [{**definitions[name], "next_at": _first_at(name, now)} for name in sorted(set(definitions) - set(standing))]
     changed = []
     for row in standing.values():
@@ -127,7 +129,7 @@ def _write(
         else:
             next_at = _next_at(row, before, definition, now)
             # change_schedules.sql reads rows of the table's type: it compares this column, and does not write it.
-            changed.append({**definition, "last_at": row.since.isoformat(), "next_at": next_at})
+            changed.append({**definition, "last_at": in_utc(row.since).isoformat(), "next_at": next_at})
     if new:
         found.new = [name for schedule in new for name in _add(database, schedule)]
     if changed:
@@ -174,7 +176,7 @@ def _next_at(row: StoredSchedule, before: dict[str, Any], definition: dict[str, 
         return None
     if definition["every_seconds"] is None:
         return _first_at(row.name, now)
-    return max(declared()[row.name].rhythm.next_after(row.since), now).isoformat()
+    return max(declared()[row.name].rhythm.next_after(in_utc(row.since)), now).isoformat()
 
 
 def _names(database: Database, name: str, parameters: dict[str, Any]) -> list[str]:

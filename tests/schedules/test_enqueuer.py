@@ -486,3 +486,21 @@ def test_sensitive_values_are_in_no_error_of_a_schedule(queue, settings, caplog)
     fire_all(queue, START)
     assert "bad label [redacted]" in Schedule.objects.get().last_error
     assert "hunter2" not in caplog.text
+
+
+def test_schedules_make_their_jobs_where_time_zones_are_off(settings, transactional_db):
+    """Also in the hour that comes twice as summer time ends."""
+    settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Berlin"
+    queue = QueueConnection("default", "test")
+    try:
+        for start in (dt.datetime(2026, 10, 25, 0, 30, tzinfo=dt.UTC), dt.datetime(2026, 10, 25, 1, 30, tzinfo=dt.UTC)):
+            made = make(every_seconds=3600.0, next_at=start)
+            assert fire_all(queue, start) == 1
+            [(last, following, error)] = queue.rows(
+                "SELECT last_at AT TIME ZONE 'UTC', next_at AT TIME ZONE 'UTC', last_error FROM pgqueue_schedules", {}
+            )
+            assert (last, following) == (start.replace(tzinfo=None), start.replace(tzinfo=None) + HOUR)
+            assert not error
+            made.delete()
+    finally:
+        queue.close()

@@ -8,6 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from django_pgqueue import periodic, schedules
+from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.models import Schedule
 from django_pgqueue.schedules import sync
 from django_pgqueue.schedules.enqueuer import FireResult, fire_due
@@ -73,13 +74,22 @@ def test_tick_that_comes_while_its_schedule_is_changed_comes_once(queue, other_q
 
 
 @pytest.mark.django_db(transaction=True)
-def test_interval_that_became_shorter_than_its_last_run_is_long_ago_is_due_now(queue, recode):
-    recode(periodic(every=10 * HOUR))
-    sync_schedules(queue)
-    Schedule.objects.update(last_at=timezone.now() - 3 * HOUR)
-    recode(periodic(every=HOUR))
-    sync_schedules(queue)
-    assert fire_due(queue).jobs == 1
+@pytest.mark.parametrize("use_tz", [True, False])
+def test_interval_that_became_shorter_than_its_last_run_is_long_ago_is_due_now(
+    transactional_db, recode, settings, use_tz
+):
+    settings.USE_TZ = use_tz
+    queue = QueueConnection("default", "test")
+    try:
+        recode(periodic(every=10 * HOUR))
+        sync_schedules(queue)
+        queue.rows("UPDATE pgqueue_schedules SET last_at = now() - interval '3 hours' RETURNING id", {})
+        recode(periodic(every=HOUR))
+        assert sync_schedules(queue).changed == [RECORD]
+        assert not sync_schedules(queue).changed
+        assert fire_due(queue).jobs == 1
+    finally:
+        queue.close()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -4,7 +4,7 @@ SELECT
     schedule.name,
     schedule.source = 'code',
     schedule.edited_at IS NOT NULL,
-    COALESCE(schedule.last_at, schedule.created_at),
+    COALESCE(schedule.last_at, schedule.created_at) AT TIME ZONE 'UTC',
     jsonb_build_object(
         'name', schedule.name,
         'task', schedule.task,
