@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 from django.db import Error
 
-from django_pgqueue.db.errors import is_too_much, is_too_slow, is_transient, one_line
+from django_pgqueue.db.errors import is_of_one_statement, is_too_much, is_too_slow, is_transient, one_line
 from django_pgqueue.retry_policy import reconnect_delay
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -147,8 +147,8 @@ class Services:
         """Run those that are due; return the seconds until the next pass, a second at most.
 
         Raises:
-            Exception: a transient one: where the database is away, all wait together. A statement that was cancelled
-                because it took too long is the trouble of that service alone.
+            Exception: a transient one: where the database is away, all wait together. A statement that took too long,
+                or needs more locks than there are, is the trouble of that service alone.
         """
         try:
             delays = [self._guarded(service) for service in self._services if not self._is_stopping]
@@ -173,7 +173,7 @@ class Services:
                 if service.name in self._complaints:  # it has failed, and has not run since
                     return delay
         except Exception as error:
-            if is_transient(error) and not is_too_slow(error):
+            if is_transient(error) and not is_of_one_statement(error):
                 raise
             self._complain(service.name, error)
             return self._put_off(service)

@@ -199,10 +199,10 @@ def test_service_that_has_nothing_to_do_is_not_run_and_stays_due(clock, recorded
     assert recorded.times == [0, 119]
 
 
-@pytest.mark.parametrize("error", [ValueError("odd"), OperationalError("slow")], ids=["odd", "slow"])
-def test_service_that_fails_is_tried_again_after_a_second_and_holds_up_no_other(clock, recorded, caplog, error):
-    if isinstance(error, OperationalError):
-        error.__cause__ = psycopg.errors.QueryCanceled()
+@pytest.mark.parametrize("cause", [None, psycopg.errors.QueryCanceled, psycopg.errors.OutOfMemory])
+def test_service_that_fails_is_tried_again_after_a_second_and_holds_up_no_other(clock, recorded, caplog, cause):
+    error = OperationalError("too much") if cause else ValueError("odd")
+    error.__cause__ = cause and cause()
     others = []
     services = Services(Service("one", recorded, every=60.0), Service("two", lambda: others.append(clock[0] - 1000.0)))
     recorded.answer = error

@@ -91,6 +91,11 @@ def is_too_slow(error: BaseException) -> bool:
     return _state(error) == "57014"
 
 
+def is_of_one_statement(error: BaseException) -> bool:
+    """Whether a statement asked for too much, and others may go on: it took too long, or needs too many locks."""
+    return is_too_slow(error) or _state(error) == "53200"
+
+
 def is_over_limit(error: BaseException) -> bool:
     """Whether a limit of the server is exceeded; by a notification, because the queue of those is full."""
     return _state(error) == "54000"

@@ -129,7 +129,7 @@ def _dropping(partition: Partition) -> Statements:
 
 
 def _do(connection: psycopg.Connection[Row], works: Iterable[Statements]) -> tuple[int, bool]:
-    """Do one after the other, until another session holds a lock: it would block all the others too."""
+    """Do one after the other, until another session holds a lock, or one takes too long: so would all the others."""
     done = 0
     for statements in works:
         try:
@@ -140,6 +140,9 @@ def _do(connection: psycopg.Connection[Row], works: Iterable[Statements]) -> tup
                 error.diag.message_primary,
             )
             return done, True
+        except psycopg.errors.QueryCanceled as error:
+            logger.info("Left for the next pass, with the others: %s", error.diag.message_primary)
+            return done, False
     return done, False
 
 
@@ -149,7 +152,8 @@ def _brief(connection: psycopg.Connection[Row], statements: Statements) -> bool:
     All of it is sent at once, which makes it one transaction: its locks are not held while an answer is on its way.
     Source: https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-MULTI-STATEMENT
 
-    To look for such rows, ATTACH reads the default partition, which may take too long where that is large.
+    To look for such rows, ATTACH reads the default partition, which may take too long where that is large; acks of kept
+    jobs wait meanwhile.
     """
     try:
         limits = LIMITS.format(sql.Literal(f"{conf.statement_timeout_seconds}s"))
@@ -161,7 +165,6 @@ def _brief(connection: psycopg.Connection[Row], statements: Statements) -> bool:
         psycopg.errors.UndefinedTable,
         psycopg.errors.CheckViolation,
         psycopg.errors.InvalidObjectDefinition,
-        psycopg.errors.QueryCanceled,
     ) as error:
         logger.info("Left for the next pass: %s", error.diag.message_primary)
         return False

@@ -110,6 +110,26 @@ def test_partitions_are_made_ahead_and_dropped_behind(queue, sql, day, make):
     assert maintain_partitions(queue, retention_days=7) == PartitionsResult()
 
 
+def test_day_that_takes_too_long_leaves_the_others_for_later(queue, sql, day):
+    """Each reads the default partition anew, and acks wait meanwhile."""
+    for offset in (6, 7):
+        sql(f"DROP TABLE {day(offset)}")
+    sql("CREATE SEQUENCE tried")
+    sql(
+        "CREATE FUNCTION too_long() RETURNS event_trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN PERFORM nextval('tried'); RAISE EXCEPTION 'too long' USING ERRCODE = 'query_canceled'; END $$"
+    )
+    sql("CREATE EVENT TRIGGER too_long ON ddl_command_end WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION too_long()")
+    try:
+        assert keep(queue) == PartitionsResult()
+        assert sql("SELECT last_value FROM tried") == [(1,)]
+    finally:
+        sql("DROP EVENT TRIGGER too_long")
+        sql("DROP FUNCTION too_long()")
+        sql("DROP SEQUENCE tried")
+    assert keep(queue) == PartitionsResult(2, 0)
+
+
 @pytest.mark.parametrize("connection", ["a worker's", "the caller's"])
 def test_plan_is_the_same_where_time_zones_are_off(connection, settings, transactional_db):
     days = [partition.begins_at for partition in plan(CallerConnection(), retention_days=7).present]

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, transaction
 
 from django_pgqueue import batch, chain, group, task, workflow
 from django_pgqueue.db.connections import fence
@@ -315,6 +315,28 @@ def test_workflows_are_pruned_behind_their_members(queue, sql, settings):
     pruner.prune()
     pruner.prune()
     assert set(Workflow.objects.values_list("id", flat=True)) == {open_one.id}
+
+
+@pytest.mark.parametrize("name", ["prune_kept_calls", "prune_stage_results"])
+def test_rows_of_many_workflows_are_removed_in_bounded_slices(queue, sql, name):
+    for _ in range(3):
+        group([noop.bind(), noop.bind()], collect=True, keep_calls=True).enqueue()
+    end(queue, number=6)
+    sweep_stages(queue)
+    sql("UPDATE pgqueue_workflows SET ended_at = ended_at - INTERVAL '100 days'")
+    assert [delete_slice(queue, name, limit=4, days=30) for _ in range(3)] == [4, 2, 0]
+
+
+@pytest.mark.parametrize("name", ["prune_kept_calls", "prune_stage_results"])
+def test_nothing_is_removed_of_a_workflow_that_is_just_rerun(queue, sql, name):
+    handle = group([noop.bind()], collect=True, keep_calls=True).enqueue()
+    end(queue)
+    sweep_stages(queue)
+    sql("UPDATE pgqueue_workflows SET ended_at = ended_at - INTERVAL '100 days'")
+    with transaction.atomic():
+        assert handle.rerun("members") == 1
+        assert delete_slice(queue, name, limit=10, days=30) == 0
+    assert delete_slice(queue, name, limit=10, days=30) == 0
 
 
 def test_child_that_has_failed_stays_as_long_as_its_parent_waits_for_it(queue, sql, settings):
