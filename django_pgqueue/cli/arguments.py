@@ -65,7 +65,7 @@ def number_type(lowest: int, highest: int, problem: Callable[[str], str]) -> Cal
 
 
 job_id = number_type(1, 2**63 - 1, lambda text: f"no job has the id {text}: ids are 1 to {2**63 - 1}")
-limit = number_type(1, 10_000, lambda text: f"1 to 10000 jobs are listed at once, not {text}")
+limit = number_type(1, 10_000, lambda text: f"1 to 10000 are listed at once, not {text}")
 
 
 def duration(text: str) -> dt.timedelta:

@@ -318,7 +318,9 @@ def explanation_of(job: Any, alias: str) -> Story:
     }
     for name in sorted({field.name for field in job._meta.fields} - story.keys() - UNTOLD):  # noqa: SLF001 - Django's own idiom
         value = getattr(job, name)
-        if value not in (None, NEVER, ""):
+        if isinstance(value, dt.datetime) and aware(value) == NEVER:
+            continue
+        if value not in (None, ""):
             story["times" if isinstance(value, dt.datetime) else "options"][name] = value
     story["times"] = dict(sorted(story["times"].items(), key=itemgetter(1)))
     scrubbed: Story = scrub_json(story, scrubber(task, job.args, job.kwargs))

@@ -146,9 +146,14 @@ def as_json(value: Any) -> Any:
             return [as_json(item) for item in value]
         case _:
             try:
-                return json.loads(json.dumps(value, cls=conf.json_encoder))
+                return value if _is_like_any(value) else json.loads(json.dumps(value, cls=conf.json_encoder))
             except (TypeError, ValueError, RecursionError):
                 return value
+
+
+def _is_like_any(value: Any) -> bool:
+    """Whether a value equals any other, as ``unittest.mock.ANY`` does: an encoder may write it as text."""
+    return bool(value == object())
 
 
 def _key(key: Any) -> Any:

@@ -24,13 +24,14 @@ __unittest = True
 
 
 def run_soon(alias: str, ids: Collection[int]) -> None:
-    """Run jobs when their transaction has committed; where a job has enqueued them, after that one.
+    """Run jobs when their transaction has committed; where a job of their database has enqueued them, after that.
 
     Jobs of a worker's leave theirs to the workers.
     """
-    if (work := work_under_way.get()) is not None:
-        work.also(alias, ids)
-    elif (current := find_current()) is None or current.id == NO_ROW:
+    work = work_under_way.get()
+    if work is not None and work.alias == alias:
+        work.also(ids)
+    elif work is not None or (current := find_current()) is None or current.id == NO_ROW:
         _after_commit(connections[alias], ids)
 
 
@@ -56,7 +57,7 @@ def _at_end_of_block(connection: BaseDatabaseWrapper) -> "_EndOfBlock":
         if isinstance(wrapper, _EndOfBlock):
             return wrapper
     end = _EndOfBlock(connection)
-    connection.execute_wrappers.append(end)
+    connection.execute_wrappers.insert(0, end)  # not last: execute_wrapper() removes that
     return end
 
 

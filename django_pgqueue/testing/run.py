@@ -323,8 +323,8 @@ class Work:
         self._most = MOST_RUNS + to_run(alias).count()
         self._shut: dict[str, float] = {}  # queues that let nothing in, and the seconds until they have a token
 
-    def also(self, alias: str, ids: Collection[int]) -> None:
-        if alias == self.alias and self.wanted.ids is not None:
+    def also(self, ids: Collection[int]) -> None:
+        if self.wanted.ids is not None:
             self.wanted.ids.update(ids)
 
     @property

@@ -103,7 +103,7 @@ def test_arguments_that_are_no_json_are_not_repeated():
 
 @pytest.mark.parametrize("limit", [0, 10_001, -1])
 def test_limit_of_a_list_that_cannot_be_is_named(limit):
-    assert f"1 to 10000 jobs are listed at once, not {limit}" in refused("list", f"--limit={limit}")
+    assert f"1 to 10000 are listed at once, not {limit}" in refused("list", f"--limit={limit}")
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,7 @@ def test_story_is_told_without_time_zones_too(settings):
     settings.USE_TZ = False
     assert "failed" in kinds(job_id)
     assert "It may run" in told(job_id) or "No worker" in told(job_id)
+    assert list(explanation_of(find(job_id, "default"), "default")["times"]) == ["enqueued_at", "run_at"]
 
 
 def test_times_stand_in_their_order_and_what_workers_alone_need_is_left_out(queue, worker):

@@ -1,6 +1,7 @@
 """assert_enqueued and assert_not_enqueued find what is to run, and each fails when it should."""
 
 import datetime as dt
+import json
 from unittest import mock
 
 import pytest
@@ -12,6 +13,11 @@ from django_pgqueue.exceptions import TaskDoesNotExist
 from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, enqueued, run_jobs
 from tests.app import helped
 from tests.support.schedules import HOUR
+
+
+class Texts(json.JSONEncoder):
+    def default(self, o):
+        return str(o)
 
 
 class AssertEnqueuedTest(TestCase):
@@ -50,6 +56,13 @@ class AssertEnqueuedTest(TestCase):
         assert_enqueued(helped.note, kwargs={"label": "a"})
         assert_enqueued(helped.note, args=["a"], kwargs={"password": ""})
         assert_enqueued(helped.note, args=(mock.ANY,), kwargs={"times": mock.ANY}, count=2)
+
+    def test_any_is_any_where_an_encoder_writes_everything_as_text(self):
+        helped.note.enqueue("a")
+        with override_settings(PGQUEUE={"JSON_ENCODER": f"{__name__}.Texts"}):
+            assert_enqueued(helped.note, args=(mock.ANY,), count=2)
+            with pytest.raises(AssertionError):
+                assert_not_enqueued(helped.note, args=(mock.ANY,))
 
     def test_call_is_given_as_a_value(self):
         handle = helped.note.using(queue="mail").enqueue("a", times=2)

@@ -143,6 +143,20 @@ class InTestCaseTest(Checks, TestCase):
             transaction.on_commit(lambda: helped.note.enqueue("captured"))
         assert labels() == ["captured"]
 
+    def test_wrapper_of_statements_inside_the_block_takes_away_nothing(self):
+        seen = []
+
+        def see(execute, *given):
+            seen.append(given[0])
+            return execute(*given)
+
+        with transaction.atomic():
+            with connection.execute_wrapper(see):
+                helped.note.enqueue("a")
+            number = len(seen)
+        assert labels() == ["a"]
+        assert len(seen) == number
+
     def test_block_without_a_savepoint_ends_with_the_next_statement(self):
         with transaction.atomic(savepoint=False):
             helped.note.enqueue("a")
@@ -180,3 +194,14 @@ def test_it_is_off_unless_the_setting_says_so(db):
     assert_enqueued(helped.note)
     assert_not_enqueued(helped.fail)
     assert not SucceededJob.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_follow_up_on_another_database_runs_too(shard, settings, registry_of):
+    settings.PGQUEUE = settings.PGQUEUE | {"IMMEDIATE": True}
+
+    def hand_over():
+        helped.note.using(database=shard).enqueue("far")
+
+    registry_of(hand_over).enqueue()
+    assert labels() == ["far"]

@@ -131,7 +131,7 @@ def note_failure(side: str, mark: CallTag, error: BaseException) -> None:
 def digest(result: Any) -> str:
     """Return a text that is the same for equal results; empty for one that cannot be written as JSON."""
     try:
-        text = json.dumps(result, cls=DjangoJSONEncoder, sort_keys=True)
+        text = json.dumps(result, cls=conf.json_encoder or DjangoJSONEncoder, sort_keys=True)
     except (TypeError, ValueError):
         return ""
     return hashlib.sha256(text.encode()).hexdigest()

@@ -118,6 +118,8 @@ def check_surroundings() -> None:
     check_database()
     if postgresql(conf.database).in_atomic_block:
         raise CommandError("The bench cannot run inside a transaction: its workers would not see the jobs.")
+    if conf.immediate:
+        raise CommandError("PGQUEUE['IMMEDIATE'] is on: jobs run where they are enqueued. Turn it off for the bench.")
     if not getattr(settings, "SETTINGS_MODULE", None):
         raise CommandError("The bench's worker needs a settings module: set DJANGO_SETTINGS_MODULE.")
 

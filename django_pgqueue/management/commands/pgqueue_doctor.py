@@ -9,9 +9,9 @@ from django.db import Error
 from django.utils.translation import override
 
 from django_pgqueue.cli.arguments import add_database, add_json, check_database, sections
-from django_pgqueue.cli.command import QueueCommand
+from django_pgqueue.cli.command import QueueCommand, explained
 from django_pgqueue.conf import conf
-from django_pgqueue.db.errors import one_line
+from django_pgqueue.db.queries import TookTooLong
 from django_pgqueue.doctor import ALL_LOOKS, DEPLOY_LOOKS, NOT_LOOKED_AT, Finding, Level, findings
 from django_pgqueue.doctor.deploy import DeployChange, changes
 from django_pgqueue.insights.formatting import json_text, plain
@@ -97,8 +97,8 @@ def _looking() -> Iterator[None]:
     except CommandError as error:
         error.returncode = COULD_NOT_LOOK
         raise
-    except (Error, psycopg.Error) as error:
-        raise CommandError(one_line(error), returncode=COULD_NOT_LOOK) from error
+    except (Error, psycopg.Error, TookTooLong) as error:
+        raise CommandError(explained(error), returncode=COULD_NOT_LOOK) from error
 
 
 def _judge(found: Sequence[Finding], fail_level: Level) -> None:

@@ -13,6 +13,7 @@ from django_pgqueue.cli.arguments import (
     check_database,
     check_failures,
     job_id,
+    limit,
     on_each,
     sections,
 )
@@ -170,7 +171,9 @@ def database_of(ids: Sequence[int]) -> str:
 def add_list(parser: CommandParser) -> None:
     parser.add_argument("--status", action="append", choices=list(WorkflowStatus.values), help="may be repeated")
     parser.add_argument("--name", help="of this name")
-    parser.add_argument("--limit", type=int, default=LIMIT, metavar="N", help=f"how many; default: {LIMIT}")
+    parser.add_argument(
+        "--limit", type=limit, default=LIMIT, metavar="N", help=f"maximum number, 1 to 10000; default: {LIMIT}"
+    )
     parser.add_argument(
         "--before", type=job_id, metavar="ID", help="only those with smaller ids, as the last list says"
     )

@@ -50,6 +50,13 @@ def test_bench_that_is_interrupted_leaves_nothing(start_bench, number):
     assert "Interrupted. The bench's jobs are removed." in bench.text()
 
 
+@pytest.mark.django_db(transaction=True)
+def test_bench_refuses_jobs_that_run_where_they_are_enqueued(settings):
+    settings.PGQUEUE = {**settings.PGQUEUE, "IMMEDIATE": True}
+    with pytest.raises(CommandError, match=r"PGQUEUE\['IMMEDIATE'\] is on"):
+        call_command("pgqueue_bench")
+
+
 @pytest.mark.django_db
 def test_bench_refuses_to_run_inside_a_transaction():
     with pytest.raises(CommandError, match="inside a transaction: its workers would not see the jobs"):

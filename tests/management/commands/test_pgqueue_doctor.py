@@ -107,6 +107,21 @@ def test_it_says_why_it_could_not_look(words, complaint, sql):
     assert (text, code) == ("", 2)
 
 
+def test_statement_that_takes_too_long_keeps_it_from_looking(sql, settings):
+    settings.PGQUEUE = {**settings.PGQUEUE, "READ_TIMEOUT_SECONDS": 1}
+    sql("ALTER TABLE pgqueue_stats RENAME TO fast")
+    sql(
+        "CREATE VIEW pgqueue_stats AS SELECT fast.* FROM fast RIGHT JOIN pg_sleep(5) AS slow ON true "
+        "CROSS JOIN LATERAL (SELECT pg_sleep(5)) AS slower"
+    )
+    try:
+        text, _, code = say("--deploy")
+    finally:
+        sql("DROP VIEW pgqueue_stats")
+        sql("ALTER TABLE fast RENAME TO pgqueue_stats")
+    assert (text, code) == ("", 2)
+
+
 def test_wrong_settings_keep_it_from_looking(settings):
     settings.PGQUEUE = {**settings.PGQUEUE, "LEASE_SECONDS": 0}
     with pytest.raises(SystemCheckError, match=r"pgqueue\.E002") as raised:

@@ -22,6 +22,12 @@ def run(*words) -> str:
     return out.getvalue()
 
 
+@pytest.mark.parametrize("number", [-2, 0, 10_001])
+def test_limit_that_cannot_be_is_refused(number):
+    with pytest.raises(CommandError, match=f"1 to 10000 are listed at once, not {number}"):
+        run("list", f"--limit={number}")
+
+
 def listed(*words) -> list[list[str]]:
     return [line.split() for line in run("list", *words).splitlines()[1:]]
 
