@@ -11,7 +11,7 @@ import yaml
 from django_pgqueue.conf import Settings
 from django_pgqueue.contrib.prometheus.families import OF_TABLES, OF_WORKERS
 from django_pgqueue.states import MAX_LOST
-from django_pgqueue.worker.in_flight import is_suspect
+from django_pgqueue.worker.isolation import is_suspect
 from tests.support import needs
 from tests.support.claimed import job
 from tests.support.waiting import PATIENCE_SECONDS

@@ -1,19 +1,14 @@
-"""Jobs that are claimed and whose outcome is not written yet; among them suspects, which may crash their process.
+"""Jobs that are claimed and whose outcome is not written yet.
 
 Each job has a cell, the number of its place in the memory that the child shares with its supervisor. Its outcome is
 unwritten, perhaps blocked because another session has locked its row, and written; then the cell is free.
-
-A suspect was lost before, and runs alone. The first loss proves nothing: most jobs that are lost only ran next to the
-one that crashed, or on a machine that went away. A job that is lost again may be the one; after the third loss it is in
-``dead_jobs``, and no other job should be.
 """
 
 import itertools
 import logging
 import math
 import time
-from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from django.db import Error
 
@@ -24,7 +19,7 @@ from django_pgqueue.jobs.failure import error_entry
 from django_pgqueue.jobs.redaction import scrubber_of
 from django_pgqueue.log_lines import fields
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
-from django_pgqueue.states import MAX_LOST, DeathReason
+from django_pgqueue.states import DeathReason
 from django_pgqueue.worker.shared_state import CAPACITY, SharedState
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -32,22 +27,6 @@ logger = logging.getLogger("django_pgqueue.worker")
 Held = tuple[int, ClaimedJob]  # the cell, and the job in it
 
 BLOCKED_SECONDS = 0.1  # between tries at an outcome whose row another session has locked
-
-SUSPECT_PATIENCE_SECONDS = 10.0
-"""Maximum wait of a suspect for the running jobs to end; then it starts while they run."""
-
-ALONE_SECONDS = 60.0
-"""Maximum time a suspect runs alone; then the child takes other jobs again: a long job must not stop a queue."""
-
-CAREFUL_SECONDS = 60.0
-"""Time in which a process claims one job at a time, if the one before it crashed with jobs that had not begun.
-
-If it crashes before it has begun the one job that it has claimed, while none runs, then that job is the cause: its row
-has values that no code expects. The loss counts as if it had run.
-"""
-
-APART_SECONDS = 1.0
-"""Minimum run time of the last job before such a process claims another one: most jobs that crash do so sooner."""
 
 
 class InFlight:
@@ -120,59 +99,3 @@ def in_place_of(outcome: Outcome, error: Error) -> Outcome | None:
     refused = InvalidArguments(f"The outcome was refused by the database: {primary(error)}")
     story = error_entry(refused, scrub) | {"refused": outcome.fate.name.lower()}
     return Outcome(job, Fate.DIED, reason=DeathReason.DISCARDED, error=story)
-
-
-class Isolation:
-    """The suspects of one child, with their cells; not safe for two threads at once."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Held] = deque()
-        self._running: int | None = None  # a cell
-        self.until = 0.0  # the end of patience, or of being alone; monotonic
-
-    def sort_out(self, fetched: list[Held]) -> list[Held]:
-        suspects = [held for held in fetched if is_suspect(held[1])]
-        if not suspects:
-            return fetched
-        if not self._waiting:
-            self.until = time.monotonic() + SUSPECT_PATIENCE_SECONDS
-        self._waiting.extend(suspects)
-        return [held for held in fetched if not is_suspect(held[1])]
-
-    def blocks_others(self) -> bool:
-        return bool(self._waiting) or (self._running is not None and time.monotonic() < self.until)
-
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    def next(self, *, others: int) -> Held | None:
-        """Return the suspect to start now, if any; ``others``: number of other jobs that the child holds."""
-        if not self._waiting or (others and time.monotonic() < self.until):
-            return None
-        cell, job = self._waiting.popleft()
-        manner = "together with jobs that do not end" if others else "alone"
-        logger.warning(
-            "Job %s (%s) was lost %d times: it runs %s",
-            job.id,
-            job.task,
-            job.lost,
-            manner,
-            extra=fields(job, lost=job.lost),
-        )
-        self._running, self.until = cell, time.monotonic() + ALONE_SECONDS
-        return cell, job
-
-    def ended(self, cells: Iterable[int]) -> None:
-        if self._running is not None and self._running in cells:
-            self._running = None
-            self.until = time.monotonic() + SUSPECT_PATIENCE_SECONDS
-
-    def withdraw(self) -> list[Held]:
-        unrun = list(self._waiting)
-        self._waiting.clear()
-        return unrun
-
-
-def is_suspect(job: ClaimedJob) -> bool:
-    """Whether one more loss will be the job's last."""
-    return job.lost >= MAX_LOST - 1

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from django_pgqueue.jobs.dead_letter import expired_entry
 from django_pgqueue.records import EXPIRED, ClaimedJob, Fate, Outcome
 from django_pgqueue.states import DeathReason
-from django_pgqueue.worker.in_flight import APART_SECONDS, CAREFUL_SECONDS, Held, InFlight, Isolation
+from django_pgqueue.worker.in_flight import Held, InFlight
+from django_pgqueue.worker.isolation import APART_SECONDS, CAREFUL_SECONDS, Isolation
 from django_pgqueue.worker.queue_cursor import QueueCursors
 from django_pgqueue.worker.shared_state import SharedState
 from django_pgqueue.worker.slots import Slots

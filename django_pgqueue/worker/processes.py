@@ -27,7 +27,7 @@ from django_pgqueue.retry_policy import reconnect_delay
 from django_pgqueue.version import VERSION
 from django_pgqueue.worker import child
 from django_pgqueue.worker.config import WorkerConfig
-from django_pgqueue.worker.in_flight import CAREFUL_SECONDS
+from django_pgqueue.worker.isolation import CAREFUL_SECONDS
 from django_pgqueue.worker.metrics import CommandCounters
 from django_pgqueue.worker.shared_state import SharedState, now
 from django_pgqueue.worker.timeouts import PATIENCE_SECONDS

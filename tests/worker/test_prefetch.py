@@ -1,6 +1,5 @@
 """Number of jobs that a consumer fetches ahead, and those that go back."""
 
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -8,8 +7,7 @@ import pytest
 import tests.app.tasks as app
 from django_pgqueue.models import Job
 from django_pgqueue.worker.prefetch import PrefetchSize
-from tests.support.consumers import accepted, cycle
-from tests.support.many import enqueued_ids
+from tests.support.consumers import cycle
 
 
 def test_jobs_fetched_ahead_go_back_when_no_slot_begins_them(consumer, monkeypatch):
@@ -44,38 +42,6 @@ def test_only_what_is_not_begun_goes_back(consumer):
     assert sorted(Job.objects.filter(status="queued", attempts=0).values_list("id", flat=True)) == [
         job.id for job in first
     ]
-
-
-def test_careful_consumer_claims_the_next_job_when_the_last_one_has_ended_or_runs_for_a_second(consumer):
-    consumer._prefetch._careful_until = time.monotonic() + 3600
-    consumer._prefetch.size.jobs = 8
-    consumer._prefetch.size._since += 3600
-    ids = enqueued_ids(app.noop, [()] * 10)
-    consumer._prefetch._found_at = time.monotonic() + 3600
-    cycle(consumer)
-    cycle(consumer)
-    consumer._prefetch._found_at = time.monotonic() + 3600
-    consumer._shared.start(consumer.slots.accepted[0][0])
-    cycle(consumer)
-    assert accepted(consumer) == ids[:1], "one at a time"
-    consumer.slots.finish()
-    cycle(consumer)
-    assert accepted(consumer) == ids[1:2], "it has ended"
-    for number in (2, 3, 4, 5):
-        consumer._prefetch._found_at = time.monotonic() - 1
-        cycle(consumer)
-        assert accepted(consumer) == ids[1:number], "one that was not begun is waited for"
-        assert consumer._patience() < 0.1, "and it looks soon whether it was"
-        consumer._shared.start(consumer.slots.accepted[-1][0])
-        cycle(consumer)
-    consumer._prefetch._found_at = time.monotonic() - 1
-    cycle(consumer)
-    assert accepted(consumer) == ids[1:5], "none is fetched ahead"
-    consumer._prefetch._careful_until = 0.0
-    consumer._prefetch.size.jobs = 8
-    cycle(consumer)
-    cycle(consumer)
-    assert accepted(consumer) == ids[1:]
 
 
 def test_job_that_was_only_just_handed_over_has_not_stalled(consumer):
