@@ -102,6 +102,11 @@ def aware(instant: dt.datetime) -> dt.datetime:
     return instant if timezone.is_aware(instant) else timezone.make_aware(instant)
 
 
+def seconds_between(begin: dt.datetime, end: dt.datetime) -> float:
+    """Return the time from one instant to another. Clocks may be put between them, which those without a zone show."""
+    return (aware(end).astimezone(dt.UTC) - aware(begin).astimezone(dt.UTC)).total_seconds()
+
+
 def in_utc(instant: dt.datetime) -> dt.datetime:
     """Return an instant that was read AT TIME ZONE 'UTC', with its zone: it is the same where ``USE_TZ`` is off."""
     return instant.replace(tzinfo=dt.UTC)

@@ -1,5 +1,6 @@
 """Any JSON that a row can hold is read, and what Python cannot hold is a text in its place."""
 
+import datetime as dt
 import json
 
 import pytest
@@ -17,6 +18,7 @@ from django_pgqueue.stored_values import (
     read,
     read_exactly,
     read_object,
+    seconds_between,
 )
 
 VALUES = st.recursive(
@@ -117,3 +119,10 @@ def test_whatever_jsonb_accepts_is_read_from_a_row(sql, text, value):
 def test_row_that_is_nested_too_deeply_is_cut_off(sql):
     [(stored,)] = sql("SELECT %s::jsonb::text", nested(3000))
     assert TOO_DEEP in json.dumps(read(stored))
+
+
+def test_time_between_two_instants_is_exact_where_clocks_are_put_back_between_them(settings):
+    settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Berlin"
+    before, after = dt.datetime(2031, 10, 26, 1, 30), dt.datetime(2031, 10, 26, 3, 30)
+    assert seconds_between(before, after) == 3 * 3600
+    assert seconds_between(after, before) == -3 * 3600

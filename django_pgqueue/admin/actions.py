@@ -34,8 +34,6 @@ MOST_JOBS = 1000  # that one action takes
 MOST_NAMED = 20  # that the confirmation names
 LARGEST_ID = 2**63 - 1
 
-NUL = "\0"  # in no text of PostgreSQL: asking for one is an error
-
 
 class Change(NamedTuple):
     model: type[Model]  # the table that has them now
@@ -117,9 +115,6 @@ class ActionsAdmin(QueueAdminBase):
         where = {} if action_location is None else {"action_location": action_location}
         hidden = {one.name for one in self.actions if not (one.selected and self.may(request, one.permission))}
         return {name: found for name, found in super().get_actions(request, **where).items() if name not in hidden}
-
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
-        return None if NUL in object_id else super().get_object(request, object_id, from_field)
 
     def context_of(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         offered = [one for one in self.actions if self.may(request, one.permission) and self.offers(one, row)]

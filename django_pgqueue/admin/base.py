@@ -46,6 +46,8 @@ from django_pgqueue.db.queries import TookTooLong, bounded
 
 Page = Callable[..., HttpResponse]
 
+NUL = "\0"  # in no text of PostgreSQL: asking for one is an error
+
 
 def bounded_page(view: Page) -> Page:
     """Bound every query of a page of an admin, those that its template makes too: it is rendered here.
@@ -104,6 +106,9 @@ class QueueAdminBase(admin.ModelAdmin):  # type: ignore[type-arg]
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
         return rows.using(conf.database_here) if is_elsewhere() else rows
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        return None if NUL in object_id else super().get_object(request, object_id, from_field)
 
     def get_preserved_filters(self, request: HttpRequest) -> str:
         """Let Django's own links, forms and redirects, which have these, lead to the database that is shown."""

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy, override
 
 from django_pgqueue.admin.actions import ActionsAdmin, AdminAction, audited
 from django_pgqueue.admin.base import bounded_page
-from django_pgqueue.admin.changelist import CAP
+from django_pgqueue.admin.changelist import CAP, list_database
 from django_pgqueue.admin.filters import stage_named
 from django_pgqueue.admin.formatting import entry_line
 from django_pgqueue.conf import conf
@@ -159,7 +159,7 @@ def matching(admin: ActionsAdmin, request: HttpRequest, action: AdminAction) -> 
 def _count(admin: ActionsAdmin, request: HttpRequest) -> int | None:
     """Count to ``CAP + 1`` in the order of the list; None: it takes too long, or the list shows one window only."""
     try:
-        with bounded():
+        with bounded(list_database(request)):
             shown: Any = admin.get_changelist_instance(request)
             if shown.window is not None and (shown.further or shown.begins["below"]):
                 return None

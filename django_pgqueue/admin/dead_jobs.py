@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import Q
+from django.db.models import Case, Func, IntegerField, Q, When
 from django.db.models.fields.json import KeyTransform
+from django.db.models.lookups import LessThanOrEqual
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils import timezone
@@ -17,6 +18,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from django_pgqueue import registry
 from django_pgqueue.admin.actions import ActionsAdmin
 from django_pgqueue.admin.base import bounded_page
 from django_pgqueue.admin.changelist import list_database, names
@@ -40,11 +42,19 @@ from django_pgqueue.conf import conf
 from django_pgqueue.insights.dead_groups import CAP, DeadGroup, HourCount, dead_groups
 from django_pgqueue.insights.formatting import at_most, grouped
 from django_pgqueue.jobs.actions import PURGE, RETRY
+from django_pgqueue.jobs.redaction import REDACTED, scrub_json, scrubber
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.models import DeadJob
 from django_pgqueue.states import REASONS
 
 MOST_TASKS = 1000  # whose names a search compares
+
+LARGEST_ARGUMENTS = 100_000  # bytes, as stored, in which the list looks for sensitive values
+STORED_SIZE = Func("args", function="pg_column_size", output_field=IntegerField()) + Func(
+    "kwargs", function="pg_column_size", output_field=IntegerField()
+)
+IS_SMALL = LessThanOrEqual(STORED_SIZE, LARGEST_ARGUMENTS)
+ARGUMENTS = {f"small_{name}": Case(When(IS_SMALL, then=name)) for name in ("args", "kwargs")}  # NULL if larger
 
 LATEST = IndexOrder(("died_at", "id"), ("-died_at", "-id"), is_descending=True)
 INDEXED = ("task", "queue", "reason")  # the one that is likely to narrow the most first
@@ -100,7 +110,7 @@ class DeadJobAdmin(JobsAdmin):
         if asked.task_prefix is not None and not narrowed and asked.cause is None:
             known = names("dead_tasks", list_database(request), MOST_TASKS)
             tasks = [task for task in known if task.startswith(asked.task_prefix)]
-            if len(tasks) == 1:
+            if len(tasks) == 1 and len(known) < MOST_TASKS:
                 return Route(LATEST, Q(task=tasks[0]))
         return self.searched(asked, narrowed, LATEST, base) or Route(LATEST, base, rest)
 
@@ -112,8 +122,10 @@ class DeadJobAdmin(JobsAdmin):
         return base, Q(**{name: getattr(asked, name) for name in names[1:]}) or None
 
     def complete(self, jobs: list[DeadJob], links: Links) -> None:
-        page = DeadJob.objects.using(conf.replica_here).filter(pk__in=[job.pk for job in jobs])
-        latest = dict(page.values_list("pk", KeyTransform("-1", "errors")))
+        """Read the last error of each, without sensitive values; of one with larger arguments nothing is shown."""
+        page = DeadJob.objects.using(conf.replica_here).filter(pk__in=[job.pk for job in jobs]).annotate(**ARGUMENTS)
+        found = page.values_list("pk", KeyTransform("-1", "errors"), "task", "small_args", "small_kwargs")
+        latest = {job_id: _scrubbed(entry, *call) for job_id, entry, *call in found}
         for job in jobs:
             job.latest = latest.get(job.pk)  # type: ignore[attr-defined]
 
@@ -122,6 +134,11 @@ class DeadJobAdmin(JobsAdmin):
         error = entry_line(job.latest)  # type: ignore[attr-defined]
         markup = '<a href="{}">{}</a><div class="pgqueue-quiet pgqueue-line" title="{}">{}</div>'
         return format_html(markup, self.address("change", job.pk), job.task, error, error)
+
+
+def _scrubbed(entry: Any, task: str, args: Any, kwargs: Any) -> Any:
+    known = args is not None and kwargs is not None
+    return scrub_json(entry, scrubber(registry.find(task), args, kwargs) if known else lambda _text: REDACTED)
 
 
 # Dead jobs by cause: what broke last night, and what to do about all of it at once
@@ -147,7 +164,7 @@ def dead_groups_view(admin: ActionsAdmin, request: HttpRequest) -> HttpResponse:
         gettext("Dead jobs by cause"),
         crumbs=crumbs(admin.admin_site, admin.opts, (gettext("By cause"), "")),
         lines=[_cause_row(cause, admin, request) for cause in found.causes],
-        is_first="after" not in request.GET,
+        first=located(request.path) if "after" in request.GET else "",
         is_partial=found.is_partial,
         next=located("", urlencode({"after": _cursor(last)})) if last and found.is_more else "",
         databases=choices(request.path),

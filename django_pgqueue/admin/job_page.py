@@ -36,6 +36,8 @@ from django_pgqueue.states import STATUSES, SUCCEEDED, Status
 
 MOST_WAITING = 10  # named, of one concurrency key
 
+LIVE_HEADER = "X-Pgqueue-Live"  # of the requests of live.js
+
 Fact = tuple[str, str]  # a line of what a page says of a job: name and value
 
 
@@ -114,11 +116,12 @@ class JobPage:
         yield _("Attempts"), words
 
         if one.tags:
-            yield _("Tags"), format_html_join(" ", '<a href="{}">{}</a>', self._tags())
+            yield _("Tags"), format_html_join(" ", "{}", ((self._tag(tag),) for tag in filter(None, self.one.tags)))
 
-    def _tags(self) -> Iterator[tuple[str, str]]:
-        for tag in filter(None, self.one.tags):
-            yield self.links.to_list(str(self.one._meta.model_name), q=f"tag:{tag}"), self.scrub(tag)  # noqa: SLF001 - Django's own idiom
+    def _tag(self, tag: str) -> str:
+        """Show a tag, with a link to the list of those that have it unless its address would reveal a value."""
+        words = self.scrub(tag)
+        return linked(words, self.links.to_list(str(self.one._meta.model_name), q=f"tag:{tag}") if words == tag else "")  # noqa: SLF001 - Django's own idiom
 
     def related(self) -> Iterator[Fact]:
         one, renderer = self.one, self.renderer
@@ -193,7 +196,7 @@ def go_where_it_is(admin: ActionsAdmin, request: HttpRequest, object_id: str) ->
             "kept for %(days)s days, those of tasks with keep_result=False not at all.",
             conf.retention_days,
         )
-        admin.message_user(request, words % {"id": text, "days": conf.retention_days}, messages.WARNING)
+        _tell(admin, request, words % {"id": text, "days": conf.retention_days}, messages.WARNING)
         return HttpResponseRedirect(admin.address("changelist"))
     words = _("Job %(id)s is live: it will run, or is running.")
     if isinstance(found, DeadJob):
@@ -203,5 +206,11 @@ def go_where_it_is(admin: ActionsAdmin, request: HttpRequest, object_id: str) ->
     address = admin.links(request).to_row(str(found._meta.model_name), found.pk)  # noqa: SLF001 - Django's own idiom
     if not address:
         words += " " + _("You may not see it there.")
-    admin.message_user(request, words % {"id": found.pk}, messages.INFO)
+    _tell(admin, request, words % {"id": found.pk}, messages.INFO)
     return HttpResponseRedirect(address or admin.address("changelist"))
+
+
+def _tell(admin: ActionsAdmin, request: HttpRequest, words: str, level: int) -> None:
+    """Show a message on the next page, unless ``live.js`` asks: it drops the answer, and reloads the page."""
+    if LIVE_HEADER not in request.headers:
+        admin.message_user(request, words, level)

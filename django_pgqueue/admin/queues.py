@@ -1,17 +1,17 @@
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from django.contrib import admin, messages
 from django.core.exceptions import BadRequest
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.utils.html import format_html
 from django.utils.translation import gettext, pgettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue import queues
-from django_pgqueue.admin.actions import NUL, ActionsAdmin, AdminAction
-from django_pgqueue.admin.base import ReadOnlyAdmin
+from django_pgqueue.admin.actions import ActionsAdmin, AdminAction
+from django_pgqueue.admin.base import NUL, ReadOnlyAdmin
 from django_pgqueue.admin.charts import STYLES, throughput_chart
 from django_pgqueue.admin.databases import PRESERVED, is_elsewhere
 from django_pgqueue.admin.formatting import Column, label, linked, live_column, moment_of
@@ -161,6 +161,14 @@ class QueueAdmin(ReadOnlyAdmin, ActionsAdmin):
         queue: Any = Queue(name=object_id)  # as it is: Django has unquoted it already
         queue.is_paused = False
         return queue
+
+    def _named(self, ids: Sequence[Any]) -> list[Model]:
+        """Return queues by their names, also those that no worker has served yet."""
+        named = {queue.pk: queue for queue in super()._named(ids)}
+        missing = [name for name in ids if name not in named]
+        new = lines_of(missing, conf.database_here) if missing else ()
+        named |= {line.name: Queue(name=line.name) for line in new if line.is_known}
+        return [named[name] for name in ids if name in named]
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changelist, links = super().get_changelist_instance(request), self.links(request)

@@ -36,7 +36,7 @@ from django_pgqueue.models import Schedule
 from django_pgqueue.schedules.manage import GONE
 from django_pgqueue.schedules.periodic import declared
 from django_pgqueue.states import DEAD, NEVER, SUCCEEDED, label_of
-from django_pgqueue.stored_values import aware
+from django_pgqueue.stored_values import aware, seconds_between
 
 
 def _upcoming(schedule: Schedule) -> str:
@@ -219,7 +219,7 @@ def _as_text(value: Any) -> str:
 
 def _run_row(run: ScheduleRun, links: Links) -> dict[str, Any]:
     has_started = aware(run.started_at) != NEVER
-    waited = max((run.started_at - run.run_at).total_seconds(), 0.0) if has_started else None
+    waited = max(seconds_between(run.run_at, run.started_at), 0.0) if has_started else None
     return {
         "id": run.id,
         "page": _page_of_job(run.id, run.status, links),

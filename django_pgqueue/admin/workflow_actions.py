@@ -1,5 +1,6 @@
 """Actions on workflows and on their stages: what the methods of ``workflows.WorkflowHandle`` do."""
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -12,8 +13,17 @@ from django_pgqueue.admin.actions import AdminAction, Change
 from django_pgqueue.admin.row_actions import explains
 from django_pgqueue.exceptions import InvalidWorkflow
 from django_pgqueue.jobs.actions import Params
-from django_pgqueue.models import Stage, Workflow
+from django_pgqueue.models import DeadJob, Stage, Workflow
 from django_pgqueue.states import StageStatus, WorkflowStatus
+from django_pgqueue.workflows.records import STAGES_OF_ONE, workflow_id_of
+
+MOST_MEMBERS = 10_000
+"""Maximum number of dead members of a row that one request retries: it does so in one transaction."""
+
+TOO_MANY = _(
+    "too many dead members for one request: in the list of the dead jobs of a stage, retry all that match, which is "
+    "done in the background"
+)
 
 Perform = Callable[[Collection[int], str, str, Params], list[Change]]
 
@@ -28,35 +38,55 @@ def _performs(model: type[Model], act: Callable[[int, str, str], Any], entry: st
     return perform
 
 
+def _has_too_many(model: type[Model], pk: int, alias: str) -> bool:
+    """Whether a stage, or a workflow, has more dead members than one request retries."""
+    first, after = (pk, pk + 1) if model is Stage else (pk * STAGES_OF_ONE, (pk + 1) * STAGES_OF_ONE)
+    dead = DeadJob.objects.using(alias).filter(stage_id__gte=first, stage_id__lt=after)
+    return dead[: MOST_MEMBERS + 1].count() > MOST_MEMBERS
+
+
+def _retry(workflow_id: int, by: str, alias: str) -> int:
+    if _has_too_many(Workflow, workflow_id, alias):
+        return 0
+    return workflows.get(workflow_id, database=alias).retry(by=by)
+
+
+def _retry_stage(stage_id: int, by: str, alias: str) -> int:
+    if _has_too_many(Stage, stage_id, alias):
+        return 0
+    return workflows.get(workflow_id_of(stage_id), database=alias).retry(stage=stage_id, by=by)
+
+
+def _why_not_retried(model: type[Model]) -> Callable[[Collection[int], str], Counter[Any]]:
+    def explain(ids: Collection[int], alias: str) -> Counter[Any]:
+        many = {pk for pk in ids if _has_too_many(model, pk, alias)}
+        others = explains(model, {}, _("no dead members that can be retried"))(set(ids) - many, alias)
+        return +Counter({TOO_MANY: len(many)}) + others
+
+    return explain
+
+
 def _kill(workflow_id: int, by: str, alias: str) -> bool:
     return workflows.get(workflow_id, database=alias).kill(by=by)
 
 
 def _kill_stage(stage_id: int, by: str, alias: str) -> bool:
-    return workflows.get(stage_id >> 16, database=alias).kill(stage=stage_id, by=by)
-
-
-def _retry(workflow_id: int, by: str, alias: str) -> int:
-    return workflows.get(workflow_id, database=alias).retry(by=by)
-
-
-def _retry_stage(stage_id: int, by: str, alias: str) -> int:
-    return workflows.get(stage_id >> 16, database=alias).retry(stage=stage_id, by=by)
+    return workflows.get(workflow_id_of(stage_id), database=alias).kill(stage=stage_id, by=by)
 
 
 def _skip(stage_id: int, by: str, alias: str) -> bool:
-    return workflows.get(stage_id >> 16, database=alias).skip(stage_id, by=by)
+    return workflows.get(workflow_id_of(stage_id), database=alias).skip(stage_id, by=by)
 
 
 def _rerun(stage_id: int, by: str, alias: str) -> int:
     try:
-        return workflows.get(stage_id >> 16, database=alias).rerun(stage_id, by=by)
+        return workflows.get(workflow_id_of(stage_id), database=alias).rerun(stage_id, by=by)
     except InvalidWorkflow:  # it has changed nothing
         return 0
 
 
 def _seal(stage_id: int, _by: str, alias: str) -> bool:
-    return workflows.get(stage_id >> 16, database=alias).seal(stage_id)
+    return workflows.get(workflow_id_of(stage_id), database=alias).seal(stage_id)
 
 
 KILL_WORKFLOWS = AdminAction(
@@ -97,7 +127,7 @@ RETRY_WORKFLOWS = AdminAction(
             "Dead members of %(count)d workflow run again.", "Dead members of %(count)d workflows run again.", "count"
         ),
     ),
-    explain=explains(Workflow, {}, _("no dead members that can be retried")),
+    explain=_why_not_retried(Workflow),
 )
 RETRY_STAGE = AdminAction(
     name="retry",
@@ -115,7 +145,7 @@ RETRY_STAGE = AdminAction(
             "Dead members of %(count)d stage run again.", "Dead members of %(count)d stages run again.", "count"
         ),
     ),
-    explain=explains(Stage, {}, _("no dead members that can be retried")),
+    explain=_why_not_retried(Stage),
 )
 SKIP_STAGE = AdminAction(
     name="skip",

@@ -23,8 +23,8 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext, ngettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.actions import NUL, ActionsAdmin, AdminAction
-from django_pgqueue.admin.base import ReadOnlyAdmin, bounded_page
+from django_pgqueue.admin.actions import ActionsAdmin, AdminAction
+from django_pgqueue.admin.base import NUL, ReadOnlyAdmin, bounded_page
 from django_pgqueue.admin.changelist import KeysetList, list_database
 from django_pgqueue.admin.databases import located, search_of_key
 from django_pgqueue.admin.filters import ChoiceFilter, NameFilter
@@ -58,6 +58,7 @@ from django_pgqueue.insights.workflow_info import (
 from django_pgqueue.jobs.redaction import shown_by_name
 from django_pgqueue.models import Stage, Workflow
 from django_pgqueue.states import OnDeath, StageStatus, WorkflowStatus
+from django_pgqueue.stored_values import seconds_between
 
 MOST_BARS = 8  # of a workflow, in the list
 MOST_STAGES = 500  # that the page of one shows
@@ -314,7 +315,7 @@ class WorkflowPage:
 
     @property
     def _age(self) -> float:
-        return ((self.row.ended_at or timezone.now()) - self.row.begun_at).total_seconds()
+        return seconds_between(self.row.begun_at, self.row.ended_at or timezone.now())
 
     def _family(self) -> Iterator[Fact]:
         if self.row.parent_stage_id is not None:

@@ -20,7 +20,7 @@ from django_pgqueue.jobs.captured_log import split
 from django_pgqueue.jobs.redaction import scrub_json, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, Job, Stage, StageEdge, SucceededJob, Worker
 from django_pgqueue.states import MAX_LOST, NEVER, DeathReason, EntryKind, Status, UniqueUntil
-from django_pgqueue.stored_values import aware
+from django_pgqueue.stored_values import aware, seconds_between
 
 MOST_NAMED = 5  # stages that a blocked job waits for
 
@@ -107,7 +107,7 @@ def _running(one: Job, alias: str) -> Iterator[Sentence]:
         number=one.attempts,
         most=one.max_attempts,
         since=one.started_at,
-        time=duration((now - one.started_at).total_seconds()),
+        time=duration(seconds_between(one.started_at, now)),
         worker=worker_ref(worker) if worker else str(one.worker_id),
     )
     yield _lease(one, worker, now)
@@ -140,9 +140,9 @@ def _lease(one: Job, worker: Worker | None, now: dt.datetime) -> Sentence:
             _("That worker is not registered any more. The job is sent back, or dies, soon after {until}."),
             until=one.lease_until,
         )
-    silent = duration((now - worker.heartbeat_at).total_seconds())
+    silent = duration(seconds_between(worker.heartbeat_at, now))
     if worker.lease_until > now:
-        left = duration((worker.lease_until - now).total_seconds())
+        left = duration(seconds_between(now, worker.lease_until))
         return say(
             _("The worker is alive: its last heartbeat was {silent} ago, its lease lasts for {left} more."),
             silent=silent,

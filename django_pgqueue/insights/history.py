@@ -15,7 +15,7 @@ from django_pgqueue.insights.formatting import Part, Sentence, at, duration, job
 from django_pgqueue.jobs.captured_log import LOG, split
 from django_pgqueue.models import DeadJob, Job, SucceededJob
 from django_pgqueue.states import ATTEMPTS, ENDS, LATEST, NEVER, REASONS, EntryKind, Status
-from django_pgqueue.stored_values import aware
+from django_pgqueue.stored_values import aware, seconds_between
 
 LONGEST_SECONDS = 10 * 365 * 24 * 3600.0  # of a run: more is an error in the data
 
@@ -241,7 +241,7 @@ class _Telling:
         yield from self._waits(begun)
         is_lost = entry.kind is EntryKind.LOST
         words = _("Attempt {number}: its worker died") if is_lost else _("Attempt {number} failed with {error}")
-        seconds = (entry.at - begun).total_seconds() if begun and entry.at else entry.run_seconds
+        seconds = seconds_between(begun, entry.at) if begun and entry.at else entry.run_seconds
         sentence = say(words, number=entry.attempt if entry.attempt is not None else "?", error=entry.title)
         yield Step("lost" if is_lost else "failed", sentence, begun or entry.at, seconds)
         self.since, self.is_backing_off, self.number = entry.at, not is_lost, max(number, self.number)
@@ -266,13 +266,13 @@ class _Telling:
         yield from self._wait(self.since, until, words)
 
     def _wait(self, since: dt.datetime | None, until: dt.datetime | None, words: str) -> Iterator[Step]:
-        if since is not None and until is not None and (until - since).total_seconds() >= SHORTEST:
+        if since is not None and until is not None and seconds_between(since, until) >= SHORTEST:
             kind = "backoff" if self.is_backing_off else "wait"
-            yield Step(kind, say(words), since, (until - since).total_seconds())
+            yield Step(kind, say(words), since, seconds_between(since, until))
 
     def _put_back(self) -> Iterator[Step]:
         first, last = self.first_started_at, self.started_at
-        if first != NEVER and (last - first).total_seconds() >= SHORTEST and self.since and first >= self.since:
+        if first != NEVER and seconds_between(first, last) >= SHORTEST and self.since and first >= self.since:
             yield from self._waits(first)
             words = (
                 _("Run for the first time") if self.snoozes else _("Taken by a worker for the first time, and put back")
@@ -326,14 +326,14 @@ class _Telling:
             kind, words = "wait", _("Snoozes; due again at {time}") if self.is_snoozing else _("Due later, at {time}")
             if self.is_backing_off:
                 kind, words = "backoff", _("Backs off; due again at {time}")
-            yield Step(kind, say(words, time=due), since, (due - since).total_seconds(), is_now=True)
+            yield Step(kind, say(words, time=due), since, seconds_between(since, due), is_now=True)
             return
         yield from self._wait(since, due, _("Backed off") if self.is_backing_off else _("Put off until it was due"))
         since = max(since, due)
         yield Step("wait", say(_("Waits for its turn")), since, self._until_now(since), is_now=True)
 
     def _until_now(self, since: dt.datetime) -> float:
-        return (self.now - since).total_seconds()
+        return seconds_between(since, self.now)
 
     def _total(self, end: dt.datetime) -> str:
-        return duration((aware(end) - self.enqueued_at).total_seconds())
+        return duration(seconds_between(self.enqueued_at, end))

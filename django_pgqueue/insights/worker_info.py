@@ -15,6 +15,7 @@ from django_pgqueue.insights.formatting import columns, compact
 from django_pgqueue.insights.overview import living_workers
 from django_pgqueue.jobs.actions import SkipReason
 from django_pgqueue.models import BulkAction, Worker
+from django_pgqueue.stored_values import seconds_between
 
 HEAD = ("id", "process", "name", "state", "slots", "queues", "up", "heard", "version")
 
@@ -35,16 +36,16 @@ class WorkerState:
 
     @property
     def up_seconds(self) -> float:
-        return (self.at - self.row.started_at).total_seconds()
+        return seconds_between(self.row.started_at, self.at)
 
     @property
     def silent_seconds(self) -> float:
-        return max((self.at - self.row.heartbeat_at).total_seconds(), 0.0)
+        return max(seconds_between(self.row.heartbeat_at, self.at), 0.0)
 
     @property
     def left_seconds(self) -> float:
         """Until its lease ends; below 0: it has."""
-        return (self.row.lease_until - self.at).total_seconds()
+        return seconds_between(self.at, self.row.lease_until)
 
     @property
     def word(self) -> str:

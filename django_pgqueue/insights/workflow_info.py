@@ -23,6 +23,7 @@ from django_pgqueue.insights.worker_info import has_living_worker
 from django_pgqueue.jobs.redaction import Scrub, scrubber
 from django_pgqueue.models import DeadJob, Job, Workflow
 from django_pgqueue.states import OnDeath, StageStatus, Status, WorkflowStatus
+from django_pgqueue.stored_values import seconds_between
 
 CAP = 10_000  # members of a stage are counted up to here at most
 LEAST_CAP = 100
@@ -367,7 +368,7 @@ def _deadline(line: WorkflowLine) -> Iterator[Sentence]:
 def _ended(line: WorkflowLine) -> Iterator[Sentence]:
     row = line.row
     ended_at = row.ended_at or row.begun_at
-    times: dict[str, Any] = {"time": ended_at, "took": brief((ended_at - row.begun_at).total_seconds())}
+    times: dict[str, Any] = {"time": ended_at, "took": brief(seconds_between(row.begun_at, ended_at))}
     died = [stage for stage in line.stages if stage.dead]
     if row.status == WorkflowStatus.SUCCEEDED:
         yield say(_("It succeeded after {took}, at {time}."), **times)

@@ -135,7 +135,8 @@ def they_are_few_and_leave_heavy_columns(queries: list[str], url: str) -> None:
     assert len(queries) <= 9, "\n".join(queries)
     for query in queries:
         assert "DISTINCT" not in query
-        assert '"args"' not in query or "q=arg:" in url or "label" in url
+        is_sized = 'pg_column_size("pgqueue_dead_jobs"."args")' in query  # small ones, to find sensitive values by
+        assert '"args"' not in query or "q=arg:" in url or "label" in url or is_sized
         if "COUNT(" in query:
             assert "LIMIT 10001" in query
 

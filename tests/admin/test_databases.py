@@ -425,3 +425,9 @@ def test_page_leaves_no_database_behind(staff, filled):
     page(staff, "job/", database=filled)
     staff.get(f"{ADMIN}job/", {"database": "nowhere"})
     assert conf.database_here == "default"
+
+
+def test_first_page_of_causes_is_that_of_the_same_database(staff, filled):
+    address = f"{ADMIN}deadjob/causes/?database={filled}"
+    assert staff.get(address).context["first"] == ""
+    assert staff.get(f"{address}&after=x").context["first"] == address

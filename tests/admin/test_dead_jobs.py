@@ -1,6 +1,7 @@
 """The list of dead jobs, and their pages."""
 
 import json
+import secrets
 
 import pytest
 from django.test import Client
@@ -31,6 +32,17 @@ def test_odd_histories_do_not_break_the_pages(viewer, errors):
     job_id = dead(errors=errors)
     assert viewer.get(DEAD).status_code == 200
     assert viewer.get(f"{DEAD}{job_id}/change/").status_code == 200
+
+
+def test_list_of_dead_jobs_shows_no_sensitive_value_that_was_stored_before_it_was_declared(viewer):
+    error = {"kind": "failed", "error": "ValueError", "message": "bad password hunter22"}
+    shown = {"task": "tests.app.tasks.log_in", "errors": [error]}
+    dead(**shown, args=["ann"], kwargs={"password": "hunter22"})
+    dead(**shown, args=["ann"], kwargs={"password": "hunter22", "basket": secrets.token_hex(100_000)})
+    page = viewer.get(DEAD).content.decode()
+    assert page.count("ValueError: bad password [redacted]</div>") == 1
+    assert page.count("[redacted]: [redacted]</div>") == 1, "of arguments that are too large to be looked into"
+    assert "hunter22" not in page
 
 
 # Dead jobs by cause

@@ -342,3 +342,20 @@ def test_result_of_a_finished_job_is_shown_without_secrets(viewer):
     assert "Attempt 1 succeeded after 250 ms." in words(html)
     there = moved(viewer, 4711, "job")
     assert there.redirect_chain == [(f"{ADMIN}succeededjob/4711/change/", 302)]
+
+
+@pytest.mark.parametrize("job_id", [None, 4711])
+def test_refresh_of_a_job_that_has_moved_leaves_the_message_to_the_page_it_leads_to(viewer, job_id):
+    address = f"{ADMIN}job/{job_id or dead()}/change/"
+    assert viewer.get(address, follow=True, headers={"X-Pgqueue-Live": "yes"}).redirect_chain
+    there = viewer.get(address, follow=True)
+    assert len(there.context["messages"]) == 1
+
+
+def test_tag_with_a_secret_is_no_link(viewer):
+    job_id = app.log_in.using(tags=("to:jo@example.com", "paid")).enqueue("jo", password="jo@example.com").id
+    page = viewer.get(f"{ADMIN}job/{job_id}/change/").content.decode()
+    assert "q=tag%3Apaid" in page
+    assert "to:[redacted]" in page
+    assert "jo@" not in page
+    assert "jo%40" not in page

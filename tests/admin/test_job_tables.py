@@ -110,6 +110,15 @@ def test_list_that_takes_too_long_on_the_replica_is_stopped(viewer, replica, set
     assert viewer.get(JOBS).status_code == 503
 
 
+@pytest.mark.django_db(databases=["default", "other"])
+def test_count_that_takes_too_long_on_the_replica_is_not_known(staff, replica, settings):
+    replica(OF_REPLICA[0])
+    replica("ALTER TABLE pgqueue_jobs RENAME TO slow")
+    replica("CREATE VIEW pgqueue_jobs AS SELECT slow.* FROM slow, pg_sleep(60)")
+    settings.PGQUEUE = {**settings.PGQUEUE, "READ_TIMEOUT_SECONDS": 0.05}
+    assert staff.get(f"{JOBS}kill/matching/").context["count"] == "an unknown number"
+
+
 def test_job_that_is_not_here_is_looked_for_elsewhere(viewer):
     job_id = dead()
     page = viewer.get(f"{JOBS}?q={job_id}").content.decode()

@@ -39,3 +39,8 @@ def test_keys_can_neither_be_added_nor_changed_nor_removed(client):
 def test_page_needs_its_permission(client):
     User.objects.get().user_permissions.clear()
     assert client.get(PAGE).status_code == 403
+
+
+@pytest.mark.parametrize("page", ["change", "history"])
+def test_key_that_no_text_can_be_is_not_asked_for(client, page):
+    assert client.get(f"{PAGE}%00/{page}/").status_code == 302

@@ -50,6 +50,14 @@ def test_queue_that_no_worker_has_served_yet_has_its_page(staff):
     assert gone.redirect_chain
 
 
+def test_pause_of_a_queue_that_no_worker_has_served_yet_names_it_and_leads_back_to_it(staff):
+    app.noop.using(queue="new").enqueue()
+    asked = staff.post(f"{QUEUES}pause/", {"ids": "new", "page": "1"})
+    assert asked.context["rows"] == [("new", f"{QUEUES}new/change/")]
+    assert asked.context["back"] == f"{QUEUES}new/change/"
+    assert staff.post(f"{QUEUES}pause/", {"ids": "gone"}).context["rows"] == []
+
+
 def test_queue_with_a_bound_says_how_many_jobs_may_wait(admin_client, settings):
     settings.PGQUEUE = {**settings.PGQUEUE, "QUEUES": {"mail": {"max_backlog": 2000}}}
     app.noop.using(queue="mail").enqueue()

@@ -58,6 +58,20 @@ def test_retry_lets_dead_members_run_and_the_workflow_go_on(staff):
     assert messages_of(again) == ["Left alone: 1 (no dead members that can be retried)."]
 
 
+@pytest.mark.parametrize("action", [WORKFLOWS, STAGES])
+def test_more_dead_members_than_one_request_may_retry_are_left_to_a_bulk_action(staff, action, monkeypatch):
+    handle = plain("a", "b")
+    Job.objects.filter(stage_id=stage_of(handle, "b").pk).update(status="queued")
+    die(handle, "a")
+    die(handle, "b")
+    monkeypatch.setattr("django_pgqueue.admin.workflow_actions.MOST_MEMBERS", 1 if action == WORKFLOWS else 0)
+    row = handle.id if action == WORKFLOWS else stage_of(handle, "a").pk
+    [told] = messages_of(confirm(staff, f"{action}retry/", row))
+    assert told.startswith("Left alone: 1 (too many dead members for one request: in the list of the dead jobs")
+    assert DeadJob.objects.count() == 2
+    assert not log()
+
+
 def test_stage_is_retried_alone(staff):
     handle = plain("a", "b")
     Job.objects.filter(stage_id=stage_of(handle, "b").pk).update(status="queued")

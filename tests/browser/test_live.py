@@ -10,7 +10,7 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue.jobs import kill, run_now
-from django_pgqueue.models import Queue, Stat
+from django_pgqueue.models import Job, Queue, Stat
 from tests.support.waiting import eventually
 
 OVERVIEW = "/admin/pgqueue/overview/"
@@ -91,6 +91,17 @@ def test_page_of_a_job_follows_it_to_the_dead_jobs(tab_of, superuser, expect):
     page = tab.open(f"/admin/pgqueue/job/{job_id}/change/")
     kill([job_id], by="eve")
     expect(page).to_have_url(re.compile(f"/deadjob/{job_id}/change/"))
+    expect(page.get_by_text(f"Job {job_id} is dead by now.")).to_be_visible()
+
+
+def test_page_of_a_job_of_which_nothing_is_kept_leads_to_the_list_and_says_so(tab_of, superuser, expect):
+    job_id = app.noop.using(delay=dt.timedelta(hours=1)).enqueue().id
+    tab = tab_of(superuser)
+    tab.page.add_init_script(EVERY_2_S)
+    page = tab.open(f"/admin/pgqueue/job/{job_id}/change/")
+    Job.objects.filter(pk=job_id).delete()
+    expect(page).to_have_url(re.compile("/pgqueue/job/$"))
+    expect(page.get_by_text(f"There is no job {job_id}")).to_be_visible()
 
 
 def test_place_in_a_table_is_kept_when_it_is_swapped(flow, tab, expect):

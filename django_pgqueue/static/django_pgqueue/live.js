@@ -99,7 +99,8 @@
         const alarm = setTimeout(() => limit.abort(), PATIENCE);
         try {
             response = await fetch(location.href, {
-                cache: "no-store", credentials: "same-origin", signal: limit.signal, headers: { Accept: "text/html" },
+                cache: "no-store", credentials: "same-origin", signal: limit.signal,
+                headers: { Accept: "text/html", "X-Pgqueue-Live": "yes" },
             });
             text = await response.text();
         } catch {
@@ -122,7 +123,7 @@
     function take(response, page) {
         if (response.redirected && pathOf(response.url) !== location.pathname) {
             if (page.getElementById("pgqueue-live")) {
-                location.replace(response.url); // what is shown here has a page elsewhere now
+                location.reload(); // what is shown here has a page elsewhere now: the user is led there, with a message
             } else {
                 stop(page.getElementById("login-form") ? "login" : "gone");
             }
