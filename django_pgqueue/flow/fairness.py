@@ -68,6 +68,7 @@ def _catch_up(database: Database, late: Sequence[FairKeyHead]) -> None:
         "queues": [front.queue for front in late],
         "fair_keys": [front.fair_key for front in late],
         "ranks": [front.rank for front in late],
+        "run_ats": [front.run_at for front in late],
         "lags": [front.lag for front in late],
     }
     database.rows(statement("advance_fair_keys"), parameters)

@@ -59,6 +59,8 @@ def positions(name: str) -> Iterator[tuple[str, int]]:
 # A filter may match one row in a million, and no index helps most of them. So nothing is searched for: rows are read
 # along the primary key, up to 10,000 in a statement, and the next one begins where that has ended.
 
+MOST_LOOKED = 10_000
+
 
 class Source(StrEnum):
     """Table of jobs, as a bulk action stores it."""
@@ -144,10 +146,12 @@ def pages(source: Source, chosen: Filter, *, after_id: int = 0, database: str | 
         next_id, until_id = page.next_id, page.until_id
 
 
-def page_of(database: Database, source: Source, chosen: Filter, *, after_id: int, until_id: int | None) -> SearchPage:
-    """Return one page, where the planner reads along indexes already; raise InvalidFilter as ``must_fit``."""
+def page_of(
+    database: Database, source: Source, chosen: Filter, *, after_id: int, until_id: int | None, most: int = MOST_LOOKED
+) -> SearchPage:
+    """Return one page, of ``most`` rows, where the planner reads along indexes; raise InvalidFilter as ``must_fit``."""
     chosen.must_fit(source)
-    parameters = {**chosen.parameters(), "after_id": after_id, "until_id": until_id}
+    parameters = {**chosen.parameters(), "after_id": after_id, "until_id": until_id, "most": most}
     [row] = database.rows(statement(STATEMENTS[source]), parameters)
     page = SearchPage._make(row)
     if chosen.argument is None or not page.ids:

@@ -26,7 +26,7 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidBulkAction
 from django_pgqueue.jobs.actions import Action, SkipReason, action_named
 from django_pgqueue.jobs.bulk_actions import filter_of
-from django_pgqueue.jobs.search import Filter, SearchPage, Source, page_of
+from django_pgqueue.jobs.search import MOST_LOOKED, Filter, SearchPage, Source, page_of
 from django_pgqueue.services import AdaptiveBatch, repeat_slices
 from django_pgqueue.signals import dropped_on_error
 
@@ -141,8 +141,9 @@ def _page(
 ) -> SearchPage:
     kinds = tuple(kind for kind in chosen.kinds if kind in action.statuses) or chosen.kinds or action.statuses
     wanted = dataclasses.replace(chosen, kinds=kinds)
+    place = {"after_id": bulk_action.after_id, "until_id": bulk_action.until_id}
     try:
-        page = page_of(connection, action.source, wanted, after_id=bulk_action.after_id, until_id=bulk_action.until_id)
+        page = page_of(connection, action.source, wanted, **place, most=limit * MOST_LOOKED // LARGEST)
     except (DataError, psycopg.DataError) as error:  # it becomes Django's where the transaction is left
         raise InvalidBulkAction(f"The stored filter cannot be used: {_error_text(error)}") from error
     most = limit if bulk_action.rate is None else min(limit, max(int(bulk_action.rate), 1))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tests.app.tasks as app
+from django_pgqueue.flow import fairness
 from django_pgqueue.flow.fairness import START, advance_fair_keys
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.promoter import promote
@@ -139,6 +140,20 @@ def test_keys_catch_up_but_for_rows_that_are_locked(queue):
         assert advance_fair_keys(queue).late == 1
     moved = {job_id for job_id, run_at in Job.objects.values_list("id", "run_at") if run_at != before[job_id]}
     assert moved == {second}
+
+
+def test_key_that_two_workers_have_found_behind_is_brought_forward_once(queue, monkeypatch):
+    ids = add("b", 60)
+    late_commit("a", 200)
+    catch_up, found = fairness._catch_up, []
+    monkeypatch.setattr(fairness, "_catch_up", lambda _, late: found.append(late))
+    for _ in range(2):
+        advance_fair_keys(queue)
+    catch_up(queue, found[0])
+    moved = dict(Job.objects.filter(pk__in=ids).values_list("id", "run_at"))
+    catch_up(queue, found[1])
+    assert dict(Job.objects.filter(pk__in=ids).values_list("id", "run_at")) == moved
+    assert not advance_fair_keys(queue).late
 
 
 def test_round_goes_over_all_keys_in_bounded_slices(queue):

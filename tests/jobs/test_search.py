@@ -7,7 +7,7 @@ from django.db import connection
 
 import tests.app.tasks as app
 from django_pgqueue.db.queries import along_an_index, statement
-from django_pgqueue.jobs.search import STATEMENTS, Filter, Source, pages
+from django_pgqueue.jobs.search import MOST_LOOKED, STATEMENTS, Filter, Source, pages
 from tests.support.job_tables import TABLES, TIMES
 from tests.support.many import enqueued_ids
 
@@ -213,7 +213,7 @@ def test_page_reads_along_the_primary_key_and_stops(queue, sql, put, source, sta
     )
     if statistics == "taken":
         sql(f"ANALYZE {table}")
-    parameters = {**Filter(queues=("none",)).parameters(), "after_id": 500, "until_id": None}
+    parameters = {**Filter(queues=("none",)).parameters(), "after_id": 500, "until_id": None, "most": MOST_LOOKED}
     with along_an_index("default"), connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement(STATEMENTS[source])}", parameters)
         [(plan,)] = cursor.fetchall()

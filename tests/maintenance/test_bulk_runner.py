@@ -99,6 +99,16 @@ def test_only_what_matches_is_changed(queue):
     assert sorted(DeadJob.objects.values_list("pk", flat=True)) == other
 
 
+def test_smaller_slice_looks_at_fewer_jobs_whether_they_match_or_not(queue):
+    bury(queue, 25)
+    mail = bury(queue, 3, queue="mail")
+    bulk_action_id = begin(RETRY, Filter(queues=("mail",)), by="ann")
+    carry_on(queue, limit=2)
+    assert (BulkAction.objects.get(pk=bulk_action_id).looked, Job.objects.count()) == (20, 0)
+    work(queue)
+    assert (BulkAction.objects.get(pk=bulk_action_id).looked, Job.objects.count()) == (28, len(mail))
+
+
 def test_jobs_chosen_by_status_are_spared_once_they_run(queue, sql):
     waits, runs = enqueued_ids(app.noop, [(), ()])
     sql("UPDATE pgqueue_jobs SET status = 'running', lease_token = 1 WHERE id = %s", runs)

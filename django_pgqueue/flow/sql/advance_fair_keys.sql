@@ -1,12 +1,13 @@
 -- Let keys catch up that are behind others without having had more turns: the first 100 jobs of each are moved
--- forward, as far as the first of them. Called by fairness._catch_up() with what fair_key_heads.sql has found. Takes a
--- bounded slice and steps over locked rows. Found by pgqueue_jobs_fair (whose IN is repeated). Returns the ids it
--- moved.
+-- forward, as far as the first of them. Called by fairness._catch_up() with what fair_key_heads.sql has found: jobs
+-- that another worker has moved since are before that head, and stay. Takes a bounded slice and steps over locked rows.
+-- Found by pgqueue_jobs_fair (whose IN is repeated). Returns the ids it moved.
 WITH due AS MATERIALIZED (
     SELECT job.place, late.lag
     FROM unnest(
-        %(queues)s::text[], %(fair_keys)s::text[], %(ranks)s::smallint[], %(lags)s::interval[]
-    ) AS late (queue, fair_key, rank, lag)
+        %(queues)s::text[], %(fair_keys)s::text[], %(ranks)s::smallint[], %(run_ats)s::timestamptz[],
+        %(lags)s::interval[]
+    ) AS late (queue, fair_key, rank, run_at, lag)
     CROSS JOIN LATERAL (
         SELECT one.ctid AS place
         FROM pgqueue_jobs AS one
@@ -14,6 +15,7 @@ WITH due AS MATERIALIZED (
           AND one.fair_key = late.fair_key
           AND (-one.priority) = late.rank
           AND one.status IN ('queued', 'limited')
+          AND one.run_at >= late.run_at
         ORDER BY one.run_at
         LIMIT 100
         FOR NO KEY UPDATE SKIP LOCKED

@@ -1,6 +1,6 @@
 -- Choose live jobs by a filter, where NULL means any, in the order of their ids. Called by search.pages(). Locks
--- nothing. Reads 10,000 rows along the primary key at most, for any filter. Returns where to go on (NULL: that was
--- all), the id to end with, how many rows it looked at, and up to 1,000 ids.
+-- nothing. Reads along the primary key, a given number of rows at most, for any filter. Returns where to go on (NULL:
+-- that was all), the id to end with, how many rows it looked at, and up to 1,000 ids.
 WITH until AS MATERIALIZED (
     SELECT COALESCE(%(until_id)s::bigint, max(newest.id)) AS id
     FROM pgqueue_jobs AS newest
@@ -48,7 +48,7 @@ looked AS MATERIALIZED (
     WHERE job.id > %(after_id)s::bigint
       AND job.id <= (SELECT until.id FROM until)
     ORDER BY job.id
-    LIMIT 10000
+    LIMIT %(most)s::integer
 ),
 chosen AS MATERIALIZED (
     SELECT looked.id
@@ -60,7 +60,7 @@ chosen AS MATERIALIZED (
 SELECT
     CASE
         WHEN (SELECT count(*) FROM chosen) = 1000 THEN (SELECT max(chosen.id) FROM chosen)
-        WHEN (SELECT count(*) FROM looked) = 10000 THEN (SELECT max(looked.id) FROM looked)
+        WHEN (SELECT count(*) FROM looked) = %(most)s::integer THEN (SELECT max(looked.id) FROM looked)
     END,
     (SELECT until.id FROM until),
     (SELECT count(*) FROM looked),

@@ -47,7 +47,7 @@ looked AS MATERIALIZED (
     WHERE job.id > %(after_id)s::bigint
       AND job.id <= (SELECT until.id FROM until)
     ORDER BY job.id
-    LIMIT 10000
+    LIMIT %(most)s::integer
 ),
 chosen AS MATERIALIZED (
     SELECT looked.id
@@ -59,7 +59,7 @@ chosen AS MATERIALIZED (
 SELECT
     CASE
         WHEN (SELECT count(*) FROM chosen) = 1000 THEN (SELECT max(chosen.id) FROM chosen)
-        WHEN (SELECT count(*) FROM looked) = 10000 THEN (SELECT max(looked.id) FROM looked)
+        WHEN (SELECT count(*) FROM looked) = %(most)s::integer THEN (SELECT max(looked.id) FROM looked)
     END,
     (SELECT until.id FROM until),
     (SELECT count(*) FROM looked),
