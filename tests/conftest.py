@@ -28,6 +28,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a shell that has put
 
 pytest_plugins = [
     "tests.support.backends",
+    "tests.support.bad_rows",
     "tests.support.benches",
     "tests.support.consumers",
     "tests.support.counted",

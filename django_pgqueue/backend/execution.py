@@ -68,7 +68,7 @@ class FrameworkRun:
     def result(self, value: Any) -> str:
         try:
             return encode(normalized(value), what="result")
-        except (TypeError, ValueError, RecursionError) as error:
+        except Exception as error:  # of an encoder or a value of the project, which may raise anything
             raise ResultRefused("Its return value cannot be stored") from error
 
     def tell_started(self) -> None:

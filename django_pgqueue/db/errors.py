@@ -76,6 +76,11 @@ def is_refusal(error: Error) -> bool:
     return _state(error)[:2] in REFUSING_CLASSES or isinstance(error, DataError)
 
 
+def is_of_a_row(error: Error) -> bool:
+    """Whether a row may be the cause by itself, as where a trigger raises an error or a page is damaged."""
+    return _state(error) != "" and not is_transient(error) and not _state(error).startswith(OF_SCHEMA)
+
+
 def is_too_much(error: Error) -> bool:
     """Whether less work in one statement may help: it took too long, or more memory or room than there is."""
     return is_too_slow(error) or isinstance(error.__cause__, Silence) or _state(error).startswith(("53", "25P04"))
@@ -102,6 +107,7 @@ def is_over_limit(error: BaseException) -> bool:
 
 
 OF_CONNECTION = ("08", "57P")
+OF_SCHEMA = ("0A", "28", "3D", "3F", "42")  # missing, or not allowed, for any row
 REFUSING_CLASSES = {"22", "23", "54"}  # data, integrity, program limits
 
 

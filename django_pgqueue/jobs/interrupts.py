@@ -105,7 +105,7 @@ class ThreadInterrupts:
         finally:
             self._is_being_aimed_at = False
         for connection in used:
-            _break_off(connection)
+            break_off(connection)
         return True
 
 
@@ -162,7 +162,8 @@ def _is_cleaning_up(thread_id: int) -> bool:
     return error is not None
 
 
-def _break_off(connection: Any) -> None:
+def break_off(connection: Any) -> None:
+    """Cancel the query that a connection of another thread waits for, if there is one."""
     if isinstance(connection, psycopg.Connection) and connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
         threading.Thread(target=_cancel_query, args=(connection,), name="pgqueue-cancel", daemon=True).start()
 

@@ -31,6 +31,9 @@ from django_pgqueue.registry import TaskDefinition
 AWAY_SECONDS = 0.5
 """Time for which a database that could not be reached is not tried again by this process."""
 
+TRYING_SECONDS = 30.0
+"""Maximum time for which it is not tried again while a caller tries, which may be interrupted anywhere."""
+
 
 class Outage(NamedTuple):
     """A database that could not be reached."""
@@ -143,7 +146,7 @@ def _why_not(alias: str) -> str | None:
         if outage is not None and time.monotonic() < outage.until:
             return outage.reason
         if outage is not None:  # this caller tries; the others go on without the database meanwhile
-            _outages[alias] = outage._replace(until=float("inf"))
+            _outages[alias] = outage._replace(until=time.monotonic() + TRYING_SECONDS)
     reason = None
     try:
         _open(connection)

@@ -71,7 +71,7 @@ def encode_many(values: Sequence[Any], *, what: str) -> str | None:
     """
     if not any(values):
         return None
-    with contextlib.suppress(TypeError, ValueError, RecursionError, OverflowError):
+    with contextlib.suppress(Exception):  # each alone says which one it is
         text = _dump(values)
         if len(text.encode()) <= conf.max_payload_bytes and "\\u0000" not in text and not is_deep(text):
             return text
@@ -113,7 +113,7 @@ def encode(value: Any, *, what: str) -> str:
     try:
         text = _dump(value)
         size = len(text.encode())
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+    except Exception as error:  # of an encoder or a value of the project, which may raise anything
         raise InvalidArguments(f"Cannot be stored as JSON: {_first_problem(value, what) or error}.") from error
     if "\\u0000" in text and (problem := _first_problem(value, what)):
         raise InvalidArguments(f"Cannot be stored as JSON: {problem}.")
@@ -196,6 +196,8 @@ def _first_problem(value: Any, what: str) -> str | None:
         return next(_problems(value, what), None)
     except RecursionError:
         return f"{what} is nested too deeply, or contains itself"
+    except Exception:  # noqa: BLE001 - of a value that cannot even be shown
+        return None
 
 
 def _problems(value: Any, path: str) -> Iterator[str]:
@@ -230,12 +232,11 @@ def _text_problems(text: str, path: str) -> Iterator[str]:
 
 def _foreign_problems(value: Any, path: str) -> Iterator[str]:
     if conf.json_encoder is not None:
-        try:
-            encoded = json.loads(json.dumps(value, cls=conf.json_encoder))
-        except (TypeError, ValueError):
-            pass
-        else:
-            yield from _problems(encoded, path)
+        encoded: list[Any] = []
+        with contextlib.suppress(Exception):
+            encoded.append(json.loads(json.dumps(value, cls=conf.json_encoder)))
+        if encoded:
+            yield from _problems(encoded[0], path)
             return
     seen = REDACTED if is_sensitive_name(path) else _short(value)
     yield f"{path} is the {type(value).__name__} {seen}; {_remedy(value)}"

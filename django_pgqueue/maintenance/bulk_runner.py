@@ -141,16 +141,16 @@ def _page(
 ) -> SearchPage:
     kinds = tuple(kind for kind in chosen.kinds if kind in action.statuses) or chosen.kinds or action.statuses
     wanted = dataclasses.replace(chosen, kinds=kinds)
-    place = {"after_id": bulk_action.after_id, "until_id": bulk_action.until_id}
+    after_id, until_id, most = bulk_action.after_id, bulk_action.until_id, limit * MOST_LOOKED // LARGEST
     try:
-        page = page_of(connection, action.source, wanted, **place, most=limit * MOST_LOOKED // LARGEST)
+        page = page_of(connection, action.source, wanted, after_id=after_id, until_id=until_id, most=most)
     except (DataError, psycopg.DataError) as error:  # it becomes Django's where the transaction is left
         raise InvalidBulkAction(f"The stored filter cannot be used: {_error_text(error)}") from error
-    most = limit if bulk_action.rate is None else min(limit, max(int(bulk_action.rate), 1))
-    if len(page.ids) <= most:
+    allowed = limit if bulk_action.rate is None else min(limit, max(int(bulk_action.rate), 1))
+    if len(page.ids) <= allowed:
         return page
-    ids = page.ids[:most]
-    return page._replace(ids=ids, next_id=ids[-1], looked=most)
+    ids = page.ids[:allowed]
+    return page._replace(ids=ids, next_id=ids[-1], looked=allowed)
 
 
 def _write(database: QueueConnection, bulk_action: DueBulkAction, step: BatchResult) -> None:

@@ -6,11 +6,15 @@
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from django_pgqueue.db.connections import Database, QueueConnection, fence, number_array
+from django.db import Error
+
+from django_pgqueue.db.connections import Database, QueueConnection, Row, fence, number_array
+from django_pgqueue.db.errors import is_of_a_row, primary
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import JobInterrupted, JobKilled, JobTimeout
 from django_pgqueue.jobs.dead_letter import DeadLetter, DeadLetterResult, dead_letter
@@ -237,6 +241,10 @@ class Verdict(NamedTuple):
     has_begun: bool = True
 
 
+T = TypeVar("T", Lease, Verdict)
+R = TypeVar("R")
+
+
 def settle(database: Database, leases: Sequence[Lease], *, unbegun: Collection[int] = ()) -> ReapResult:
     """Send jobs of a dead worker back to queued, their attempt counted; those without an attempt left die.
 
@@ -268,19 +276,51 @@ def _judge(lease: Lease, *, has_begun: bool) -> Verdict:
 
 
 def _send_back(database: Database, lost: Sequence[Verdict]) -> dict[int, Arguments]:
-    parameters = _parameters(lost) | {"begun": [verdict.has_begun for verdict in lost]}
-    return {job_id: arguments for job_id, *arguments in database.rows(statement("reap"), parameters)}
+    def write(some: Sequence[Verdict]) -> list[Row]:
+        parameters = _parameters(some) | {"begun": [verdict.has_begun for verdict in some]}
+        return database.rows(statement("reap"), parameters)
+
+    return {job_id: arguments for rows in _but_for_bad_rows(lost, write) for job_id, *arguments in rows}
+
+
+def _but_for_bad_rows(rows: Sequence[T], write: Callable[[Sequence[T]], R]) -> Iterator[R]:
+    """Write leases or verdicts; where that fails because of a row, in halves, until the one is found that stays."""
+    try:
+        done = write(rows)
+    except Error as error:
+        if not is_of_a_row(error):
+            raise
+        if len(rows) == 1:
+            lease = rows[0] if isinstance(rows[0], Lease) else rows[0].lease
+            _tell_of_bad_row(lease.id, lease.lease_token, lease.task, primary(error))
+            return
+        for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
+            yield from _but_for_bad_rows(half, write)
+    else:
+        yield done
+
+
+@lru_cache(maxsize=1000)  # once for each
+def _tell_of_bad_row(job_id: int, _lease_token: int, task: str, error: str) -> None:
+    logger.error("Job %s (%s) of a dead worker cannot be taken back: %s", job_id, task, error)
 
 
 def _dead_letter(database: Database, verdicts: Sequence[Verdict]) -> DeadLetterResult:
-    letters = [
-        DeadLetter(lease.id, lease.lease_token, reason, entry)
-        for lease, reason, entry, _ in verdicts
-        if reason is not None
-    ]
-    if not letters:
-        return DeadLetterResult()
-    return dead_letter(database, letters, is_told=bool(job_died.receivers or attempt_lost.receivers))
+    def write(some: Sequence[Verdict]) -> DeadLetterResult:
+        letters = [
+            DeadLetter(lease.id, lease.lease_token, reason, entry)
+            for lease, reason, entry, _ in some
+            if reason is not None
+        ]
+        return dead_letter(database, letters, is_told=bool(job_died.receivers or attempt_lost.receivers))
+
+    keys: dict[int, str | None] = {}
+    deaths: list[JobEvent] = []
+    dying = [verdict for verdict in verdicts if verdict.reason is not None]
+    for dead, events in _but_for_bad_rows(dying, write) if dying else ():
+        keys |= dead
+        deaths += events
+    return DeadLetterResult(keys, deaths)
 
 
 def _parameters(verdicts: Sequence[Verdict]) -> dict[str, Any]:
@@ -323,7 +363,9 @@ def settle_dead_process(
     rest = [lease for lease in leases if lease.run_id not in overdue or lease.is_kill_requested]
     unrun = [lease for lease in rest if goes_back(lease)]
     failed = fail_overdue(database, timed_out)
-    released = set(release(database, unrun)) if unrun else set()
+    released: set[int] = set()
+    for ids in _but_for_bad_rows(unrun, partial(release, database)) if unrun else ():
+        released.update(ids)
     lost = settle(database, [lease for lease in rest if not goes_back(lease)], unbegun=culprit)
     queues = lost.queues | {lease.queue for lease in unrun if lease.id in released}
     returned = failed.returned + len(released) + lost.returned
@@ -348,9 +390,13 @@ def fail_overdue(database: Database, leases: Sequence[Lease]) -> ReapResult:
     retried: dict[int, str | None] = {}
     arguments: dict[int, Arguments] = {}
     delays = {verdict.lease.id: with_jitter(DEFAULT_BACKOFF(verdict.lease.attempts)) for verdict in again}
-    if again:
-        parameters = _parameters(again) | {"delays": number_array(delays.values())}
-        for job_id, _, key, *texts in database.rows(statement("retry"), parameters):
+
+    def write(some: Sequence[Verdict]) -> list[Row]:
+        parameters = _parameters(some) | {"delays": number_array([delays[one.lease.id] for one in some])}
+        return database.rows(statement("retry"), parameters)
+
+    for rows in _but_for_bad_rows(again, write) if again else ():
+        for job_id, _, key, *texts in rows:
             retried[job_id], arguments[job_id] = key, texts
     dead, deaths = _dead_letter(database, verdicts)
     written = retried | dead

@@ -88,6 +88,7 @@ class Relay:
         self._is_told = False  # of calls that the last pass may not have seen
         self._is_stopping = False
         self._woken_read, self._woken_write = os.pipe()
+        os.set_blocking(self._woken_write, False)
         for outbox in self._outboxes.values():
             outbox.listen(OUTBOX, self._hear)
 
@@ -110,7 +111,8 @@ class Relay:
 
     def wake(self) -> None:
         """End a wait that is under way; may be called from any thread."""
-        os.write(self._woken_write, b"w")
+        with contextlib.suppress(BlockingIOError):  # it is full: the wait under way has enough to end for
+            os.write(self._woken_write, b"w")
 
     def stop(self) -> None:
         """Do the same, and make no pass afterwards."""

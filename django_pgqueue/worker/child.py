@@ -73,6 +73,7 @@ def main(
         os.register_at_fork(after_in_child=meter.disown)
     os.register_at_fork(after_in_child=disown)
     os.register_at_fork(after_in_child=slots.disown)
+    os.register_at_fork(after_in_child=end_at_sigterm)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
@@ -87,6 +88,11 @@ def main(
         threading.Thread(target=end_soon, args=(exit_code,), name="pgqueue-end", daemon=True).start()
 
 
+def end_at_sigterm() -> None:
+    """Let SIGTERM end a copy of this process that a job has made by fork: there is no consumer in it to be stopped."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def end_soon(exit_code: int = 0) -> None:
     """End the process although threads or processes that jobs have left behind go on, for which Python would wait.
 
@@ -95,7 +101,7 @@ def end_soon(exit_code: int = 0) -> None:
     time.sleep(LINGER_SECONDS)
     main = threading.main_thread()
     threads = [one.name for one in threading.enumerate() if not one.daemon and one is not main]
-    processes = [one.name for one in multiprocessing.active_children() if not one.daemon]
+    processes = [one.name for one in multiprocessing.active_children()]  # at exit Python waits for daemons, too
     if not threads and not processes:
         return
     left = ", ".join(sorted([*threads, *processes]))

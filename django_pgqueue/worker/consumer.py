@@ -16,7 +16,7 @@ from django.db import Error
 
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import PendingResult, QueueConnection
-from django_pgqueue.db.errors import is_of_connection, is_refusal, is_transient
+from django_pgqueue.db.errors import is_of_a_row, is_of_connection, is_refusal, is_too_much, is_transient
 from django_pgqueue.db.notify import CHANNEL, announce_maintenance, announce_queues, notify_waiters, queues_in
 from django_pgqueue.db.queries import statement
 from django_pgqueue.flow.concurrency import AdmissionRequests
@@ -142,7 +142,7 @@ class Consumer:
         if self._announced or self._in_flight.unwritten or self._prefetch.has_to_hand_over():
             return 0.0
         now = time.monotonic()
-        due = self._due_at(), self._prefetch.wait_until(now), self._in_flight.blocked_until, self._stats.add_at()
+        due = self._due_at(), self._prefetch.wait_until(now), self._in_flight.wait_until(), self._stats.add_at()
         return max(min(due) - now, 0.0)
 
     def _due_at(self) -> float:
@@ -357,9 +357,9 @@ class Consumer:
     def _after_round_trip(self, batch: dict[int, Outcome], trip: RoundTrip, begun: float) -> None:
         receipt, claim, found, admitted, advanced = trip
         if self._meter:
-            self._meter.count_cycle(time.monotonic() - begun, claimed=found, acked=len(batch))
-        self._settle(batch, receipt)
-        finished = sum(outcome.fate is not Fate.RELEASED for outcome in batch.values())
+            self._meter.count_cycle(time.monotonic() - begun, claimed=found, acked=len(batch) - len(receipt.locked))
+        settled = self._settle(batch, receipt)
+        finished = sum(outcome.fate is not Fate.RELEASED for outcome in settled)
         self._shared.add_finished(finished)
         self._prefetch.size.measure(seconds=time.monotonic() - begun, finished=finished)
         self._tell_waiters(receipt)
@@ -433,7 +433,7 @@ class Consumer:
             apart=apart,
         )
 
-    def _settle(self, batch: dict[int, Outcome], receipt: Receipt) -> None:
+    def _settle(self, batch: dict[int, Outcome], receipt: Receipt) -> Collection[Outcome]:
         settled = self._in_flight.resolve(batch, locked=receipt.locked)
         self._backoff.settled(settled)
         report_all(settled, stale=receipt.stale)
@@ -441,6 +441,7 @@ class Consumer:
             with sent_elsewhere(self._receivers.call_later):
                 announce_deaths(died)
         self._stats.count(settled, stale=receipt.stale)
+        return settled
 
     # After a commit
 
@@ -469,26 +470,35 @@ class Consumer:
             self._admissions.clear()  # maintenance finds them
             self._stages.clear()  # the same
             self._updates.forget()
-        if batch and is_refusal(error):
+        has_failed_again = self._backoff.failures > 0
+        if batch and (is_refusal(error) or (has_failed_again and is_of_a_row(error))):
             self._write_apart(batch)
-        else:
-            self._back_off(error, batch.values())
+            return
+        self._back_off(error, batch.values())
+        if len(batch) == 1:
+            [cell] = batch
+            is_alone_at_fault = has_failed_again and (is_too_much(error) or self.database.may_be_committed)
+            if is_alone_at_fault or self._in_flight.was_put_off(cell):
+                self._in_flight.put_off(cell, error)
 
     def _back_off(self, error: Error, outcomes: Collection[Outcome]) -> None:
         self._backoff.met(error, outcomes, may_be_written=self.database.may_be_committed)
         self.database.close()
 
     def _write_apart(self, batch: dict[int, Outcome]) -> None:
-        """Write a batch without a claim, and its halves if need be, until the one outcome is found that is refused."""
+        """Write a batch without a claim, and its halves if need be, until the one outcome is found that is refused.
+
+        One whose values are refused is replaced; one whose row cannot be written for another reason is put off.
+        """
         begun = time.monotonic()
         self.database.may_be_committed = False
         try:
             receipt = self._without_doubt(batch.values(), ack.write(self.database, batch.values()))
         except Error as error:
-            if not is_refusal(error):
+            if not is_of_a_row(error) and not is_refusal(error):
                 self._back_off(error, batch.values())
             elif len(batch) == 1:
-                self._replace(*batch.popitem(), error)
+                self._write_otherwise(*batch.popitem(), error)
             else:
                 cells = list(batch)
                 for half in (cells[: len(cells) // 2], cells[len(cells) // 2 :]):
@@ -497,8 +507,11 @@ class Consumer:
         else:
             self._after_round_trip(batch, RoundTrip(receipt, claim=None, found=None), begun)
 
-    def _replace(self, cell: int, outcome: Outcome, error: Error) -> None:
-        if other := in_place_of(outcome, error):
+    def _write_otherwise(self, cell: int, outcome: Outcome, error: Error) -> None:
+        if not is_refusal(error):
+            if not self._in_flight.put_off(cell, error):
+                self._back_off(error, [outcome])
+        elif other := in_place_of(outcome, error):
             self._in_flight.unwritten[cell] = other
         else:
             self._in_flight.abandon(cell)

@@ -31,11 +31,14 @@ class DatabaseBackoff:
         return max(self._retry_at - time.monotonic(), 0.0) if self._retry_at else 0.0
 
     def met(self, error: Error, outcomes: Collection[Outcome], *, may_be_written: bool) -> None:
-        """Note a failed cycle; ``may_be_written``: its outcomes were sent, and the server reported no failure."""
+        """Note a failed cycle; ``may_be_written``: its outcomes were sent, and the server reported no failure.
+
+        That it does so twice in a row may be the fault of one of them, which ends the session.
+        """
         self.failures += 1
         self._note()
         self._retry_at = time.monotonic() + reconnect_delay(self.failures)
-        if is_too_much(error):
+        if is_too_much(error) or (may_be_written and self.failures > 1):
             self.most = max((len(outcomes) or self.most) // 2, 1)
         if may_be_written:
             self.in_doubt.update(outcome.job.run_id for outcome in outcomes)

@@ -1,7 +1,8 @@
 """Jobs that are claimed and whose outcome is not written yet.
 
 Each job has a cell, the number of its place in the memory that the child shares with its supervisor. Its outcome is
-unwritten, perhaps blocked because another session has locked its row, and written; then the cell is free.
+unwritten, perhaps blocked because another session has locked its row, or put off because its row cannot be written, and
+written; then the cell is free.
 """
 
 import itertools
@@ -9,6 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from django.db import Error
 
@@ -28,6 +30,17 @@ Held = tuple[int, ClaimedJob]  # the cell, and the job in it
 
 BLOCKED_SECONDS = 0.1  # between tries at an outcome whose row another session has locked
 
+LONGEST_PAUSE_SECONDS = 60.0
+"""Maximum pause between tries at an outcome that is put off, after 2, 4, 8 … seconds."""
+
+MOST_PUT_OFF = 10
+"""Maximum number of outcomes that are put off: where there are more, it is not the rows that are the cause."""
+
+
+class PutOff(NamedTuple):
+    outcome: Outcome
+    until: float  # monotonic
+
 
 class InFlight:
     """Kept by the consumer; not safe for two threads at once."""
@@ -38,6 +51,8 @@ class InFlight:
         self._free = list(range(CAPACITY))
         self._blocked: dict[int, Outcome] = {}  # by cell
         self.blocked_until = math.inf  # when to try those again, monotonic
+        self._put_off: dict[int, PutOff] = {}  # by cell
+        self._tries: dict[int, int] = {}  # by cell: how often its outcome was put off
         self._abandoned = 0  # outcomes that cannot be written at all; held until this process ends
 
     def add(self, jobs: Sequence[ClaimedJob]) -> list[Held]:
@@ -53,11 +68,22 @@ class InFlight:
         return CAPACITY - len(self._free) - self._abandoned
 
     def outstanding(self) -> int:
-        return self.held() - len(self.unwritten) - len(self._blocked)
+        return self.held() - len(self.unwritten) - len(self._blocked) - len(self._put_off)
+
+    def wait_until(self) -> float:
+        """Return the instant, monotonic, of the next try at outcomes that are blocked or put off."""
+        return min([self.blocked_until, *(one.until for one in self._put_off.values())])
 
     def batch(self, most: int) -> dict[int, Outcome]:
-        """Return the outcomes to write now, one for each job: an old run of a job may end together with the new one."""
-        if time.monotonic() >= self.blocked_until:
+        """Return the outcomes to write now, one for each job: an old run of a job may end together with the new one.
+
+        One that was put off is tried alone.
+        """
+        now = time.monotonic()
+        if self._put_off and (due := [cell for cell, one in self._put_off.items() if one.until <= now]):
+            self.unwritten[due[0]] = self._put_off.pop(due[0]).outcome
+            return {due[0]: self.unwritten[due[0]]}
+        if now >= self.blocked_until:
             self.unwritten |= self._blocked
             self._blocked, self.blocked_until = {}, math.inf
         batch = dict(itertools.islice(self.unwritten.items(), most))
@@ -68,6 +94,8 @@ class InFlight:
         """Forget and return outcomes that were written or never can be; put aside the jobs whose ids are ``locked``."""
         for cell in batch:
             del self.unwritten[cell]
+            if self._tries:
+                self._tries.pop(cell, None)
         if locked:
             blocked = {cell: outcome for cell, outcome in batch.items() if outcome.job.id in locked}
             batch = {cell: outcome for cell, outcome in batch.items() if cell not in blocked}
@@ -76,6 +104,26 @@ class InFlight:
         self._shared.free(batch)
         self._free.extend(batch)
         return batch.values()
+
+    def put_off(self, cell: int, error: Error) -> bool:
+        """Let an outcome wait whose row cannot be written, and the others go on; return whether it does."""
+        if len(self._put_off) >= MOST_PUT_OFF:
+            return False
+        outcome = self.unwritten.pop(cell)
+        self._tries[cell] = self._tries.get(cell, 0) + 1
+        pause = min(2.0 ** self._tries[cell], LONGEST_PAUSE_SECONDS)
+        self._put_off[cell] = PutOff(outcome, time.monotonic() + pause)
+        job = outcome.job
+        logger.error(
+            "The outcome of job %s (%s) cannot be written, and is tried again in %g s: %s",
+            *(job.id, job.task, pause),
+            scrubber_of(registry.find(job.task), job)(primary(error)),
+            extra=fields(job, outcome=outcome.fate.word),
+        )
+        return True
+
+    def was_put_off(self, cell: int) -> bool:
+        return cell in self._tries
 
     def abandon(self, cell: int) -> None:
         """Give up writing an outcome; its job is left to the lease."""

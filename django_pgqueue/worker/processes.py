@@ -104,6 +104,7 @@ class WorkerProcess:
         self._is_careful = vacancy.is_careful
         self.is_replaced = False  # another one has been asked for
         self.is_leaving = False  # it takes no more
+        self._most_left = plan.concurrency  # threads
         self._max_jobs = (plan.max_jobs or math.inf) * random.uniform(1 - JITTER, 1)  # noqa: S311 - jitter
         self._max_memory_mb = plan.max_memory_mb or math.inf
         self.was_stopped = False
@@ -199,6 +200,8 @@ class WorkerProcess:
         finished = self.shared.finished()
         if self._given_up_at is not None:
             return "it runs jobs that do not stop"
+        if (left := self.shared.left()) > self._most_left:
+            return f"{left} threads do not answer that async def jobs have left behind"
         if finished >= self._max_jobs:
             return f"{finished} jobs finished"
         if self._max_memory_mb < math.inf and finished and not self.is_young:
@@ -291,6 +294,7 @@ class ProcessPool:
         self._parting: list[WorkerProcess] = []  # on their way from the living to those that have ended
         self.ended: list[WorkerProcess] = []  # their jobs are not settled yet
         self.changed_read, self._changed = os.pipe()  # wakes the main thread
+        os.set_blocking(self._changed, False)
         self._supervisor_id = supervisor_id
         self._counters = counters  # of metrics; None: there are none
         self._vacancies = [Vacancy()] * plan.processes
@@ -448,7 +452,8 @@ class ProcessPool:
         return min((vacancy.seconds_left() for vacancy in self._vacancies), default=None)
 
     def wake_main_thread(self) -> None:
-        os.write(self._changed, b"!")
+        with contextlib.suppress(BlockingIOError):  # it is full: the main thread has enough to wake for
+            os.write(self._changed, b"!")
 
     def register_again(self, database: QueueConnection, process: WorkerProcess) -> None:
         """Write a living process down whose row is gone: it was silent until others took it for dead.
@@ -534,7 +539,8 @@ def stuck_seconds() -> float:
 
 def ending(exit_code: int | None) -> str:
     if exit_code is not None and exit_code < 0:
-        return f"killed by {signal.Signals(-exit_code).name}"
+        names = {one.value: one.name for one in signal.Signals}
+        return f"killed by {names.get(-exit_code, f'signal {-exit_code}')}"
     return f"exit code {exit_code}"
 
 

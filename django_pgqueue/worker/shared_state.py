@@ -16,7 +16,7 @@ CAPACITY = 4096
 
 FETCHED, RUNNING, ENDED = 0, 1, 2  # of a job that is held
 
-LAYOUT = (("q", CAPACITY), ("b", CAPACITY), ("q", 6), ("d", 2), ("q", CAPACITY), ("d", CAPACITY))  # types and lengths
+LAYOUT = (("q", CAPACITY), ("b", CAPACITY), ("q", 7), ("d", 2), ("q", CAPACITY), ("d", CAPACITY))  # types and lengths
 
 
 class SharedState:
@@ -31,7 +31,9 @@ class SharedState:
         held, started, counts, deadline, limited, limits = (memoryview(array).cast("B") for array in memory)
         self._held = held.cast("q")
         self._started = started.cast("b")
-        self._counts = counts.cast("q")  # cycles, finished jobs, failures in a row, jobs with a time limit, end, quiet
+        self._counts = counts.cast(
+            "q"
+        )  # cycles, finished jobs, failures in a row, jobs with a time limit, end, quiet, left
         self._deadline = deadline.cast("d")  # of the lease; and when no job was queued, monotonic
         self._limited = limited.cast("q")  # the run_id of the last job in this cell that had a time limit
         self._limits = limits.cast("d")  # and when that passes, monotonic
@@ -106,6 +108,13 @@ class SharedState:
     def has_ended_cycles(self) -> bool:
         """Whether the consumer has ended. What ends the process earlier, with any exit code, ends it in the middle."""
         return self._counts[4] > 0
+
+    def note_left(self, threads: int) -> None:
+        """Note the number of threads for sync code that jobs have left behind and that do not answer."""
+        self._counts[6] = threads
+
+    def left(self) -> int:
+        return self._counts[6]
 
     def set_quiet(self, is_quiet: bool) -> None:  # noqa: FBT001 - the value to set
         """Let the child claim nothing, or again."""

@@ -22,7 +22,7 @@ from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.executor import arun, run, task_of
 from django_pgqueue.jobs.failure import failure, unknown_task
-from django_pgqueue.jobs.interrupts import Interrupts, LaneInterrupts, ThreadInterrupts
+from django_pgqueue.jobs.interrupts import Interrupts, LaneInterrupts, ThreadInterrupts, break_off
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.worker.cleanup import check_connections, drop_connections, is_tidy, opened, own_caches, tidy
@@ -142,6 +142,9 @@ class Slots:
         self._shared.end(cell)
         self.mailbox.put((cell, outcome))
 
+    def note_left(self, threads: int) -> None:
+        self._shared.note_left(threads)
+
     def disown(self) -> None:
         """End all work on jobs, in a copy of this process that a job has made by fork.
 
@@ -224,6 +227,7 @@ class Lanes:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lanes: list[Lane] = []
         self._free: list[Lane] = []
+        self._left: list[LaneThread] = []  # those that have not answered yet
         self._opening = 0  # lanes that are about to take a job each
         self._unbegun: set[object] = set()  # those whose tasks have not run yet
         self._is_called = False  # the loop has been called for pending jobs, and has not looked yet
@@ -264,8 +268,13 @@ class Lanes:
             return self._free.pop()
         if len(self._lanes) >= self._slots.concurrency:
             return None
-        self._lanes.append(Lane(asyncio.get_running_loop()))
+        self._lanes.append(Lane(asyncio.get_running_loop(), self._leave))
         return self._lanes[-1]
+
+    def _leave(self, thread: "LaneThread") -> None:
+        """Count the threads that do not answer: with too many of them, the process is replaced."""
+        self._left = [one for one in (*self._left, thread) if one.pending]
+        self._slots.note_left(len(self._left))
 
     def _open(self, lane: "Lane") -> None:
         self._opening += 1
@@ -322,9 +331,13 @@ class LaneThread(ThreadPoolExecutor):
     """One thread for sync code, begun with its first call, which knows the calls that have not ended."""
 
     def __init__(self) -> None:
-        super().__init__(max_workers=1)
+        super().__init__(max_workers=1, initializer=self._note_connections)
+        self.connections: list[Any] = []  # those that it has opened
         self.pending: set[Future[Any]] = set()  # the call that is running included
         self.is_used = False  # there was a call
+
+    def _note_connections(self) -> None:
+        self.connections = opened()
 
     def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         self.is_used = True
@@ -337,8 +350,9 @@ class LaneThread(ThreadPoolExecutor):
 class Lane:
     """One place in the event loop, with a context and a thread for sync code of its own."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, leave: Callable[[LaneThread], None]) -> None:
         self.interrupts = LaneInterrupts(loop)
+        self._leave = leave  # called with a thread that does not answer
         self.context = contextvars.copy_context()
         self._sensitive = ThreadSensitiveContext()
         self.context.run(SyncToAsync.thread_sensitive_context.set, self._sensitive)  # as entering it does
@@ -382,13 +396,19 @@ class Lane:
         return calling.result()
 
     def _leave_thread(self) -> None:
-        """Give sync code a new thread and connections; the old thread closes its own once it answers, and ends."""
+        """Give sync code a new thread and connections; the old thread closes its own once it answers, and ends.
+
+        If it waits for a server, the query is cancelled: nothing else would end it.
+        """
         logger.warning("A thread of the event loop does not answer for %g s: it gets a successor", ANSWER_SECONDS)
         self._connections = None
         left = self._thread
         self._take_thread()
+        for connection in list(left.connections):
+            break_off(connection.connection)
         left.submit(drop_connections)
         left.shutdown(wait=False)
+        self._leave(left)
 
     def _take_thread(self) -> None:
         """Give sync code a new thread; asgiref looks here for it."""

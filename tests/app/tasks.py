@@ -323,6 +323,20 @@ def fork_a_helper() -> None:
     mark("after")
 
 
+@task
+def end_a_helper(seconds: float) -> int | None:
+    """End a helper by SIGTERM, and leave another one behind, which ends with the process."""
+    fork = multiprocessing.get_context("fork")
+    fork.Process(target=time.sleep, args=(3600,), daemon=True).start()
+    begun = fork.Event()
+    helper = fork.Process(target=lambda: (begun.set(), time.sleep(3600)))
+    helper.start()
+    begun.wait(seconds)
+    helper.terminate()
+    helper.join(seconds)
+    return helper.exitcode
+
+
 @task(max_attempts=1)
 def interrupt() -> None:
     raise KeyboardInterrupt

@@ -74,7 +74,7 @@ def test_connection_of_the_next_run_is_left_alone(monkeypatch):
     """The run may be over, and the next one at work with a new connection, before its queries are broken off."""
     wrapper, broken_off = SimpleNamespace(connection="of this run"), []
     monkeypatch.setattr(border_module, "_raise_in", lambda *_: vars(wrapper).update(connection="of the next"))
-    monkeypatch.setattr(border_module, "_break_off", broken_off.append)
+    monkeypatch.setattr(border_module, "break_off", broken_off.append)
     border, current = ThreadInterrupts([wrapper]), CurrentJob(job_of())
     border.call(current, lambda: border.interrupt(current, JobKilled), [], {})
     assert broken_off == ["of this run"]

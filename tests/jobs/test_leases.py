@@ -47,6 +47,17 @@ def test_session_that_a_pooler_keeps_for_others_claims_nothing(queue):
         consumer.close()
 
 
+def test_session_is_known_by_a_name_to_which_a_pooler_has_added_the_address(queue):
+    consumer = QueueConnection("default", "consumer 4711")
+    try:
+        name = "pgqueue consumer 4711 - 10.0.0.5:41234"
+        consumer.rows("SELECT set_config('application_name', %(name)s, false)", {"name": name})
+        assert worker_rows.has_session(queue, 4711, is_pooled=False)
+        assert not worker_rows.has_session(queue, 471, is_pooled=False)
+    finally:
+        consumer.close()
+
+
 def test_heartbeat_renews_leases_and_names_those_that_stand(queue, sql):
     one, two = register(queue), register(queue)
     sql("UPDATE pgqueue_workers SET lease_until = now() - interval '1 hour'")

@@ -5,6 +5,7 @@ import copy
 import hashlib
 import os
 import signal
+import time
 from pathlib import Path
 
 import psycopg
@@ -349,3 +350,22 @@ def with_trouble(call) -> bool:
     except ShardUnavailable:
         return False
     return True
+
+
+def test_try_to_connect_that_is_interrupted_anywhere_leaves_a_database_away_for_a_while_only(far, monkeypatch):
+    class Interrupted(BaseException):
+        pass
+
+    class Lock:
+        def __enter__(self):
+            pass
+
+        def __exit__(self, *_):
+            raise Interrupted
+
+    connections[far].close()
+    routing._outages[far] = routing.Outage(0.0, "away")
+    monkeypatch.setattr(routing, "_lock", Lock())
+    with pytest.raises(Interrupted):
+        routing._why_not(far)
+    assert routing._outages[far].until <= time.monotonic() + routing.TRYING_SECONDS

@@ -86,6 +86,26 @@ def test_encoder_that_is_set_is_named(settings):
         encode([object()], what="args")
 
 
+class Stumbling(json.JSONEncoder):
+    def default(self, o):
+        return o.to_dict()
+
+
+class Unshowable:
+    def __repr__(self):
+        raise RuntimeError("not now")
+
+
+def test_encoder_that_raises_anything_refuses_the_value(settings):
+    settings.PGQUEUE = {"JSON_ENCODER": "tests.jobs.test_serialization.Stumbling"}
+    with pytest.raises(InvalidArguments, match=r"args\[0\] is the object .*; pass its key or text, or let PGQUEUE"):
+        encode([object()], what="args")
+    with pytest.raises(InvalidArguments, match=r"kwargs\[0\]\['a'\] is the object"):
+        encode_many([{"a": object()}, {}], what="kwargs")
+    with pytest.raises(InvalidArguments, match=r"no attribute 'to_dict'"):
+        encode([Unshowable()], what="args")
+
+
 def test_declared_encoder_makes_dates_storable(settings):
     settings.PGQUEUE = {"JSON_ENCODER": "django.core.serializers.json.DjangoJSONEncoder"}
     assert encode([dt.date(2026, 1, 2)], what="args") == '["2026-01-02"]'

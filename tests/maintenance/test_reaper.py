@@ -53,6 +53,33 @@ def test_jobs_of_a_process_that_is_gone_are_settled_before_their_lease(queue, lo
     assert Job.objects.get(pk=job_id).errors[0]["kind"] == "lost"
 
 
+def test_job_whose_row_cannot_be_written_stays_and_the_others_go_back(queue, lost, bad_row, caplog):
+    ids = lost(5)
+    bad_row(ids[1], "P0001")
+    for _ in range(2):
+        reaped = reap_all(queue)
+    assert reaped[:2] == (0, 0)
+    assert set(Job.objects.filter(status="queued").values_list("id", flat=True)) == {*ids} - {ids[1]}
+    told = f"Job {ids[1]} (tests.app.tasks.noop) of a dead worker cannot be taken back: as planned"
+    assert caplog.text.count(told) == 1
+    bad_row(ids[1], None)
+    assert reap_all(queue)[0] == 1
+
+
+@pytest.mark.parametrize("way", ["unrun", "overdue", "dying"])
+def test_job_of_a_dead_process_whose_row_cannot_be_written_stays_and_the_others_are_settled(queue, lost, bad_row, way):
+    ids = lost(4)
+    if way == "dying":
+        Job.objects.update(lost=2)
+    leases = worker_rows.worker_leases(queue, Worker.objects.values_list("id", flat=True))
+    marks = {lease.run_id for lease in leases}
+    started = {"started": () if way == "unrun" else marks, "overdue": marks if way == "overdue" else ()}
+    bad_row(ids[3], "XX001")
+    settled = settle_dead_process(queue, leases, was_stopped=False, **started)
+    assert settled.returned + settled.dead == 3
+    assert list(Job.objects.filter(status="running").values_list("id", flat=True)) == [ids[3]]
+
+
 def test_jobs_of_a_process_that_is_gone_are_settled_in_slices(queue, lost, sql):
     lost(3)
     [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")

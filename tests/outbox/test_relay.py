@@ -331,6 +331,12 @@ def test_relay_that_waits_can_be_woken(serving):
     eventually(lambda: serving.empty_at > before)
 
 
+def test_relay_that_is_woken_more_often_than_it_looks_keeps_no_caller(relay):
+    for _ in range(70_000):  # more than a pipe takes
+        relay.wake()
+    relay.stop()
+
+
 def test_relay_is_told_of_calls_for_its_own_database_alone(relay):
     relay._due_at = math.inf
     relay._hear("1")

@@ -399,6 +399,15 @@ def test_job_that_ends_its_process_before_it_is_begun_dies_and_the_others_are_do
     assert worker.process.poll() is None
 
 
+def test_processes_that_a_task_has_made_by_fork_end_at_sigterm(start_worker):
+    """They have the worker's handlers, and there is nothing in them that could be stopped."""
+    app.end_a_helper.enqueue(PATIENCE_SECONDS)
+    worker = start_worker("--concurrency", "1", "--drain", afresh=True)
+    assert worker.wait() == 0, worker.text()
+    assert SucceededJob.objects.get().result == -signal.SIGTERM
+    assert "have left behind" not in worker.text()
+
+
 def test_whatever_a_task_leaves_behind_the_next_one_starts_clean(start_worker):
     """A transaction begun behind Django's back, an interrupt, an error that cannot be stored, a fork; in one slot."""
     begun = app.begin_by_hand.enqueue().id

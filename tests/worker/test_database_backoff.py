@@ -287,3 +287,65 @@ def test_second_half_of_a_refused_batch_waits_when_the_first_meets_trouble(consu
         consumer._backoff._retry_at = 0.0
         cycle(consumer)
     assert (SucceededJob.objects.count(), DeadJob.objects.count(), consumer._in_flight.held()) == (3, 1, 0)
+
+
+def due(consumer) -> None:
+    """Let all that waits be tried in the next cycle."""
+    consumer._backoff._retry_at = 0.0
+    put_off = consumer._in_flight._put_off
+    put_off.update({cell: one._replace(until=0.0) for cell, one in put_off.items()})
+
+
+@pytest.mark.parametrize("state", ["P0001", "XX001", "57014", "end of the session"])
+def test_outcome_whose_row_cannot_be_written_waits_alone_and_the_others_go_on(consumer, bad_row, caplog, state):
+    ids = enqueued_ids(app.noop, [()] * 4)
+    cycle(consumer)
+    for _ in ids:
+        consumer.slots.finish()
+    bad_row(ids[2], state)
+    for _ in range(12):
+        consumer._backoff._retry_at = 0.0
+        cycle(consumer)
+    assert set(SucceededJob.objects.values_list("id", flat=True)) == {*ids} - {ids[2]}
+    assert (consumer._in_flight.held(), consumer._in_flight.outstanding(), consumer._backoff.failures) == (1, 0, 0)
+    assert (
+        f"The outcome of job {ids[2]} (tests.app.tasks.noop) cannot be written, and is tried again in 2 s"
+        in caplog.text
+    )
+    assert 0.0 < consumer._in_flight.wait_until() - time.monotonic() <= 2.0
+    [other] = enqueued_ids(app.noop, [()])
+    consumer.wake()
+    cycle(consumer)
+    consumer.slots.finish()
+    due(consumer)
+    for _ in range(3):
+        cycle(consumer)
+        consumer._backoff._retry_at = 0.0
+    assert SucceededJob.objects.filter(pk=other).exists(), "it goes on beside it"
+    assert "is tried again in 4 s" in caplog.text
+    bad_row(ids[2], None)
+    for _ in range(3):
+        due(consumer)
+        cycle(consumer)
+    assert (SucceededJob.objects.count(), DeadJob.objects.count(), consumer._in_flight.held()) == (5, 0, 0)
+    assert consumer._in_flight._tries == {}
+
+
+def test_more_outcomes_that_cannot_be_written_than_may_be_put_off_wait_together(consumer, bad_row, monkeypatch):
+    monkeypatch.setattr("django_pgqueue.worker.in_flight.MOST_PUT_OFF", 2)
+    ids = enqueued_ids(app.noop, [()] * 4)
+    cycle(consumer)
+    for job_id in ids:
+        consumer.slots.finish()
+        bad_row(job_id, "P0001")
+    for _ in range(4):
+        consumer._backoff._retry_at = 0.0
+        cycle(consumer)
+    assert (consumer._in_flight.held(), len(consumer._in_flight._put_off)) == (4, 2)
+    assert consumer._backoff.failures
+    for job_id in ids:
+        bad_row(job_id, None)
+    for _ in range(5):
+        due(consumer)
+        cycle(consumer)
+    assert (SucceededJob.objects.count(), consumer._in_flight.held()) == (4, 0)

@@ -49,6 +49,21 @@ def test_locked_row_stays_in_the_buffer_and_the_others_are_written(consumer):
     assert (SucceededJob.objects.count(), consumer._in_flight.unwritten, consumer._in_flight._blocked) == (4, {}, {})
 
 
+def test_outcome_that_waits_for_a_locked_row_is_counted_once_it_is_written(consumer):
+    ids = enqueued_ids(app.noop, [()] * 2)
+    cycle(consumer)
+    for _ in ids:
+        consumer.slots.finish()
+    with transaction.atomic():
+        Job.objects.select_for_update().get(pk=ids[0])
+        for _ in range(3):
+            cycle(consumer)
+            consumer._in_flight.blocked_until = 0.0
+        assert consumer._shared.finished() == 1
+    cycle(consumer)
+    assert consumer._shared.finished() == 2
+
+
 def test_error_of_a_refused_outcome_is_stored_without_the_row_that_it_quotes(consumer):
     app.noop.using(metadata={"note": "of no concern"}).enqueue()
     cycle(consumer)

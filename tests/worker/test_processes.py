@@ -284,6 +284,20 @@ def process(monkeypatch):
     process._orders.close()
 
 
+def test_process_with_more_threads_left_behind_than_it_has_slots_is_replaced(process):
+    process.shared.note_left(8)
+    assert process.excess() is None
+    process.shared.note_left(9)
+    assert process.excess() == "9 threads do not answer that async def jobs have left behind"
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "says"), [(0, "exit code 0"), (-9, "killed by SIGKILL"), (-35, "killed by signal 35")]
+)
+def test_end_of_a_process_is_said_for_every_signal(exit_code, says):
+    assert processes.ending(exit_code) == says
+
+
 def test_outcome_that_waits_to_be_written_is_no_job_that_does_not_stop(process):
     """As while the database is away: the process must live to write it."""
     late, killed = job_of(id=1, lease_token=8), job_of(id=2, lease_token=8)

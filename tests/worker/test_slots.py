@@ -8,6 +8,7 @@ import threading
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.db import OperationalError, connection
 
 import tests.app.tasks as app
 from django_pgqueue.framework import task_finished, task_started
@@ -250,6 +251,35 @@ def test_lane_whose_thread_still_runs_what_a_job_left_gets_another(slots, give, 
     finally:
         released.set()
     assert "does not answer" in caplog.text
+
+
+def test_query_of_a_lane_whose_thread_does_not_answer_is_cancelled(slots, give, monkeypatch, sql):
+    """As after a time limit, which ends the coroutine, and not the thread in which it waits for the server."""
+    running, left, begun = (
+        "SELECT pid FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'",
+        [],
+        threading.Event(),
+    )
+
+    def wait():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(600)")
+
+    async def leave_behind():
+        left.append(asyncio.ensure_future(sync_to_async(wait)()))
+        await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
+
+    monkeypatch.setattr(slots_module, "ANSWER_SECONDS", 0.1)
+    slots.concurrency = 1
+    monkeypatch.setattr(app.noop_async, "func", leave_behind)
+    give(app.noop_async)
+    eventually(lambda: sql(f"{running} AND state = 'active'"))
+    begun.set()
+    assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    assert slots._shared.left() == 1
+    eventually(lambda: not sql(running))
+    eventually(lambda: not slots._lanes._left[0].pending)
+    assert isinstance(left[0].exception(), OperationalError)
 
 
 def test_what_a_job_awaits_ends_in_its_own_context_when_a_test_ends_its_slots(queue, transactional_db, registry_of):
