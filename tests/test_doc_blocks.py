@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from django.apps import apps
 from django.core.management import get_commands, load_command_class
 from django.core.management.base import CommandParser
 
@@ -72,6 +73,18 @@ def test_settings_on_the_page_exist(page):
     named = {key for block in blocks(page, "python") for key in keys_of_settings(block)}
     named |= {key for code in codes(page) for key in re.findall(r"PGQUEUE\[[\"'](\w+)[\"']\]", code)}
     assert named <= set(DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("debug", "typed", "is_on"),
+    [(True, ["runserver"], True), (True, ["test", "shop"], False), (False, ["runserver"], False)],
+)
+def test_immediate_mode_of_the_page_is_for_development_and_not_for_tests(debug, typed, is_on, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["manage.py", *typed])
+    [block] = blocks(DOCS / "how-to" / "local-development.md", "python")
+    settings = {"DEBUG": debug}
+    exec(block, settings)
+    assert settings["PGQUEUE"] == {"IMMEDIATE": is_on}
 
 
 # Commands
@@ -164,6 +177,15 @@ def test_sql_on_the_page_runs(page, sql):
         sql(f"CREATE ROLE {role}")
     for block in blocks(page, "sql", "postgresql"):
         sql(block)
+
+
+def test_dump_for_staging_has_the_schedules_and_no_other_rows():
+    [dump] = [block for block in blocks(DOCS / "how-to" / "staging.md", "console") if "pg_dump" in block]
+    patterns = [pattern.replace("*", ".*") for pattern in re.findall(r"--exclude-table-data='(\S+)'", dump)]
+    labels = ("pgqueue", "pgqueue_outbox", "pgqueue_cutover")
+    tables = {model._meta.db_table for label in labels for model in apps.get_app_config(label).get_models()}
+    kept = {table for table in tables if not any(re.fullmatch(pattern, table) for pattern in patterns)}
+    assert kept == {"pgqueue_schedules"}
 
 
 def test_statement_that_pg_cron_is_given_enqueues(sql):

@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 
 import django
 import pytest
+from django.conf import global_settings
 from django.core import mail
 from django.core.mail import EmailMultiAlternatives
 from django.core.mail.backends.locmem import EmailBackend
@@ -154,9 +155,10 @@ class TestLargePayloads:
     @pytest.fixture
     def recipe(self, run, settings, tmp_path, monkeypatch):
         of_settings, payloads, tasks = re.split(r"(?m)^(?=# \S+\.py$)", RECIPES["Large payloads"])[1:]
-        given = {"STORAGES": {**settings.STORAGES}, "BASE_DIR": tmp_path}
+        given = {"BASE_DIR": tmp_path}  # a settings file of Django's has no STORAGES
         exec(of_settings, given)
         settings.STORAGES = given["STORAGES"]
+        assert {*global_settings.STORAGES} < {*settings.STORAGES}
         monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
         monkeypatch.setitem(sys.modules, "shop.payloads", module := run(payloads))
         self.saved = []
