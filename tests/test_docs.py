@@ -273,6 +273,15 @@ def test_testing_page_names_every_argument_of_the_assertions():
     assert {*taken} - {"task", "database"} <= {*names(section(reference("testing"), "## Assertions"))}
 
 
+def test_testing_page_lists_every_option_of_run_jobs_with_its_default():
+    rows = {names(row[0])[0]: row[1] for row in table(section(reference("testing"), "## run_jobs"))}
+    taken = inspect.signature(run_jobs).parameters
+    assert [*rows] == [*taken]
+    for name, default in rows.items():
+        written = None if default == "all" else ast.literal_eval(default.strip("`"))
+        assert written == taken[name].default, name
+
+
 def explained(documented: Any, heading: str) -> list[str]:
     """Return the names that a docstring explains below a heading."""
     _, _, rest = inspect.getdoc(documented).partition(f"\n{heading}:\n")

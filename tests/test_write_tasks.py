@@ -1,4 +1,4 @@
-"""The pieces of code of docs/how-to/write-tasks.md do what the page says of them."""
+"""The pieces of code of docs/how-to/write-tasks.md, and a retry of failures.md, do what the pages say of them."""
 
 import datetime as dt
 import json
@@ -27,10 +27,12 @@ from tests.support.pieces import left_out, pieces
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 PIECES = pieces(DOCS / "how-to" / "write-tasks.md")
+OF_FAILURES = pieces(DOCS / "how-to" / "failures.md")
 
 HEADINGS = [
     "Hello world",
     "Retry",
+    "Later, sooner, many",
     "Run at times of day",
     "Limit each tenant",
     "Test",
@@ -48,10 +50,10 @@ TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "OPT
 def run(registry_of, code):
     """Run the piece below a heading in a module of its own, with stand-ins for what it leaves out."""
 
-    def execute(heading: str) -> ModuleType:
+    def execute(heading: str, found: dict[str, str] = PIECES) -> ModuleType:
         module = ModuleType("tests.app.a_piece")
-        module.__dict__.update({name: getattr(stand_ins, name) for name in left_out(PIECES[heading])})
-        exec(compile(PIECES[heading], heading, "exec"), module.__dict__)
+        module.__dict__.update({name: getattr(stand_ins, name) for name in left_out(found[heading])})
+        exec(compile(found[heading], heading, "exec"), module.__dict__)
         registry._late.clear()  # as tasks that workers load
         return module
 
@@ -77,32 +79,41 @@ class TestRetry:
     pytestmark = pytest.mark.django_db
 
     @pytest.fixture
-    def provider(self, monkeypatch):
-        provider = stand_ins.Provider()
-        monkeypatch.setattr(stand_ins, "provider", provider)
-        return provider
+    def warehouse(self, monkeypatch):
+        monkeypatch.setattr(stand_ins, "warehouse", found := stand_ins.Warehouse())
+        return found
 
-    def test_delay_is_that_of_the_reply_and_the_attempt_counts(self, run, provider):
+    def test_errors_are_tried_again_after_waits_that_grow(self, run, warehouse):
+        warehouse.is_closed = True
+        run("Retry").send_to_warehouse.enqueue(stand_ins.Order.objects.create(job_id=0).pk)
+        report = run_jobs(until=dt.timedelta(hours=1), errors="collect")
+        assert [attempt.delay_seconds for attempt in report][:7] == pytest.approx([2, 4, 8, 16, 32, 64, 128], rel=0.11)
+        assert [attempt.reason for attempt in report][7:] == [DeathReason.EXHAUSTED]
+
+    def test_order_that_is_gone_is_not_tried_again(self, run, warehouse):
+        run("Retry").send_to_warehouse.enqueue(0)
+        run_jobs(errors="collect")
+        assert DeadJob.objects.get().reason == DeathReason.DISCARDED
+        assert not warehouse.sent
+
+    def test_delay_is_that_of_the_reply_and_the_attempt_counts(self, run, monkeypatch):
+        monkeypatch.setattr(stand_ins, "provider", provider := stand_ins.Provider())
         provider.reply.status_code = 429
         provider.reply.headers["Retry-After"] = "1800"
-        run("Retry").charge.enqueue(stand_ins.Order.objects.create(job_id=0).pk)
+        run("Retry or discard", OF_FAILURES).charge.enqueue(stand_ins.Order.objects.create(job_id=0).pk)
         [attempt] = run_jobs()
         assert (attempt.outcome, attempt.delay_seconds) == ("retried", 1800)
         job = Job.objects.get()
         assert (job.status, job.attempts, job.max_attempts) == ("scheduled", 1, 8)
 
-    def test_other_errors_are_tried_again_after_waits_that_grow(self, run, provider):
-        provider.charge = None
-        run("Retry").charge.enqueue(stand_ins.Order.objects.create(job_id=0).pk)
-        report = run_jobs(until=dt.timedelta(hours=1), errors="collect")
-        assert [attempt.delay_seconds for attempt in report][:7] == pytest.approx([2, 4, 8, 16, 32, 64, 128], rel=0.11)
-        assert [attempt.reason for attempt in report][7:] == [DeathReason.EXHAUSTED]
 
-    def test_order_that_is_gone_is_not_tried_again(self, run, provider):
-        run("Retry").charge.enqueue(0)
-        run_jobs(errors="collect")
-        assert DeadJob.objects.get().reason == DeathReason.DISCARDED
-        assert not provider.charged
+@pytest.mark.django_db
+def test_jobs_are_due_later_start_sooner_or_are_many(run):
+    run("Later, sooner, many")
+    waits = [(job.run_at - job.enqueued_at).total_seconds() for job in Job.objects.order_by("id")]
+    assert waits == pytest.approx([60, 24 * 3600, 0, 0], abs=10)
+    rows = Job.objects.order_by("id").values_list("args", "priority")
+    assert [*rows] == [([16], 0), ([16], 10), ([17], 0), ([18], 0)]
 
 
 @pytest.mark.django_db

@@ -48,7 +48,7 @@ def write_pieces(folder: Path) -> None:
     for heading, code in pieces(DOCS / "how-to" / "write-tasks.md").items():
         names = left_out(code)
         given = f"from shop.stand_ins import {', '.join(names)}\n\n" if names else ""
-        (folder / f"{heading.lower().replace(' ', '_')}.py").write_text(given + code)
+        (folder / f"{'_'.join(re.findall(r'[a-z]+', heading.lower()))}.py").write_text(given + code)
 
 
 def call(environment: Environment, *arguments: str, cwd: Path) -> int:

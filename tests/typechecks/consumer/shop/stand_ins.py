@@ -11,13 +11,8 @@ class Order(models.Model):
     objects: ClassVar[models.Manager["Order"]]
 
 
-class Reply:
-    status_code: int
-    headers: dict[str, str]
-
-
-class Provider:
-    def charge(self, order: Order) -> Reply:
+class Warehouse:
+    def send(self, order: Order) -> None:
         raise NotImplementedError
 
 
@@ -31,5 +26,5 @@ def make_report(month: int) -> str:
 
 
 order = Order()
-provider = Provider()
+warehouse = Warehouse()
 CART = {"article": 7}
