@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.utils.translation import get_language
+from django.utils.translation import get_language, override
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, middleware
@@ -274,14 +274,14 @@ def page(monkeypatch):
     return module
 
 
-MIDDLEWARE = ["shop.middleware.Tenant", "shop.middleware.language"]
+MIDDLEWARE = ["shop.middleware.Tenant", "shop.middleware.Language"]
 
 
 def test_settings_of_the_page():
     assert str(MIDDLEWARE).replace("'", '"') in (DOCS / "how-to" / "middleware.md").read_text()
 
 
-def test_tenant_goes_along_with_the_jobs_of_the_page(page, transactional_db, registry_of):
+def test_tenant_and_language_go_along_with_the_jobs_of_the_page(page, transactional_db, registry_of):
     seen = []
 
     def inner():
@@ -294,10 +294,12 @@ def test_tenant_goes_along_with_the_jobs_of_the_page(page, transactional_db, reg
     inner_task, outer_task = registry_of(inner, name="inner"), registry_of(outer, name="outer")
     with override_pgqueue(MIDDLEWARE=MIDDLEWARE):
         token = page.current_tenant.set("acme")
-        outer_task.using(metadata={"language": "de"}).enqueue()
+        with override("de"):
+            outer_task.enqueue()
         page.current_tenant.reset(token)
         run_jobs()
-    assert seen == [("acme", "de"), ("acme", "en-us")]
+    assert seen == [("acme", "de"), ("acme", "de")]
+    assert get_language() == "en-us"
     assert page.current_tenant.get() is None
 
 

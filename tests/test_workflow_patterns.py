@@ -1,4 +1,4 @@
-"""The pieces of code of docs/how-to/workflow-patterns.md, and the chord of the page about Celery, do what they say."""
+"""Code of docs/how-to/workflow-patterns.md, of workflows.md and the chord of the page about Celery do what they say."""
 
 import datetime as dt
 from types import ModuleType, SimpleNamespace
@@ -7,12 +7,13 @@ from unittest import mock
 import pytest
 
 from django_pgqueue import jobs, registry, workflows
-from django_pgqueue.models import DeadJob, Job, Workflow
+from django_pgqueue.models import DeadJob, Job, Stage, Workflow
 from django_pgqueue.testing import run_jobs
 from tests.support.pages import DOCS, blocks
 from tests.support.pieces import pieces
 
 PIECES = pieces(DOCS / "how-to" / "workflow-patterns.md")
+WORKFLOWS = pieces(DOCS / "how-to" / "workflows.md")
 [CHORD] = [block for block in blocks(DOCS / "how-to" / "switch-from-celery.md", "python") if "zip_album" in block]
 
 pytestmark = pytest.mark.django_db
@@ -190,3 +191,23 @@ class TestChord:
         run_jobs()
         assert self.zipped == {17: ["1.webp", "2.webp"]}
         assert workflows.get(workflow_id).status() == "succeeded"
+
+
+class TestWorkflowsPage:
+    def test_stages_run_again_by_the_names_that_they_have_of_the_function(self, run):
+        part = mock.Mock()
+        module = run(WORKFLOWS["Any graph"] + WORKFLOWS["Again from a stage"], Part=part)
+        workflow_id = module.publish_again(17)
+        run_jobs()
+        module.repeat(workflow_id)
+        run_jobs()
+        again = ["cover", "map", "mail"]
+        assert [call.kwargs["name"] for call in part.objects.create.mock_calls] == ["text", *again, *again]
+        assert [*Stage.objects.order_by("id").values_list("name", flat=True)] == ["work", "work 2", "work 3"]
+
+    def test_report_reads_the_results_of_the_members_of_a_batch(self, run):
+        page = mock.Mock(**{"objects.get.return_value.text": "two words"})
+        module = run(WORKFLOWS["Many, then one"], Page=page, support=mock.Mock())
+        module.count([1, 2, 3])
+        assert run_jobs().succeeded[-1].result == 6
+        assert {*Stage.objects.values_list("name", flat=True)} == {"members", "then", "died"}
