@@ -145,7 +145,8 @@ def environment(place) -> dict[str, str]:
         if not re.match(r"(pip|_?_?editable|_?django_pgqueue|pytest_django_pgqueue)\b|.*django_pgqueue", path.name):
             (packages / path.name).symlink_to(path)
     commands.mkdir()
-    (commands / "python").symlink_to(Path(sysconfig.get_paths()["scripts"]) / "python")
+    for name in ("python", "python3"):
+        (commands / name).symlink_to(Path(sysconfig.get_paths()["scripts"]) / "python")
     (commands / "django-admin").write_text('#!/bin/sh\nexec python -m django "$@"\n')
     (commands / "django-admin").chmod(0o755)
     inherited = {name: value for name, value in os.environ.items() if name not in OF_THE_TESTS | {"VIRTUAL_ENV"}}
