@@ -221,6 +221,7 @@ class QueueConnection:
         self._wrapper.get_new_connection = self._impatient
         self.is_pooled = False  # whether a pooler is in between; known once it is open
         self.is_preparing: bool | None = None  # whether statements run often are prepared; None: not known yet
+        self.has_begun = False  # whether the last transaction had a session: what ended that may be a statement in it
         self.may_be_committed = False  # whether a transaction may be since that was set, though an error was raised
         self.is_listening = False  # notifications come to this connection
         self._is_set_up = False  # the settings of transactions hold for the whole session
@@ -250,11 +251,11 @@ class QueueConnection:
             django.db.Error: as Django maps it. After trouble with the connection or the server, it is closed; the next
                 use opens a new one, perhaps to another server.
         """
-        before = self.may_be_committed
+        before, self.has_begun = self.may_be_committed, False
         try:
             with self._wrapper.wrap_database_errors:
                 connection = self._open(self._least_patience)
-                self._inside = True
+                self._inside = self.has_begun = True
                 if is_single and self._is_set_up and not self._must_begin:
                     self.may_be_committed = True
                     yield

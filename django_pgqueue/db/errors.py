@@ -78,7 +78,7 @@ def is_refusal(error: Error) -> bool:
 
 def is_of_a_row(error: Error) -> bool:
     """Whether a row may be the cause by itself, as where a trigger raises an error or a page is damaged."""
-    return _state(error) != "" and not is_transient(error) and not _state(error).startswith(OF_SCHEMA)
+    return _state(error) != "" and not is_transient(error) and not _state(error).startswith(NOT_OF_A_ROW)
 
 
 def is_too_much(error: Error) -> bool:
@@ -107,7 +107,7 @@ def is_over_limit(error: BaseException) -> bool:
 
 
 OF_CONNECTION = ("08", "57P")
-OF_SCHEMA = ("0A", "28", "3D", "3F", "42")  # missing, or not allowed, for any row
+NOT_OF_A_ROW = ("0A", "25", "26", "28", "34", "3D", "3F", "42", "F0")  # of the session, or of the schema for any row
 REFUSING_CLASSES = {"22", "23", "54"}  # data, integrity, program limits
 
 

@@ -232,11 +232,12 @@ def _text_problems(text: str, path: str) -> Iterator[str]:
 
 def _foreign_problems(value: Any, path: str) -> Iterator[str]:
     if conf.json_encoder is not None:
-        encoded: list[Any] = []
-        with contextlib.suppress(Exception):
-            encoded.append(json.loads(json.dumps(value, cls=conf.json_encoder)))
-        if encoded:
-            yield from _problems(encoded[0], path)
+        try:
+            encoded = json.loads(json.dumps(value, cls=conf.json_encoder))
+        except Exception:  # noqa: BLE001, S110 - of an encoder of the project
+            pass
+        else:
+            yield from _problems(encoded, path)
             return
     seen = REDACTED if is_sensitive_name(path) else _short(value)
     yield f"{path} is the {type(value).__name__} {seen}; {_remedy(value)}"

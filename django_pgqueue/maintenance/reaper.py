@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -284,25 +284,56 @@ def _send_back(database: Database, lost: Sequence[Verdict]) -> dict[int, Argumen
 
 
 def _but_for_bad_rows(rows: Sequence[T], write: Callable[[Sequence[T]], R]) -> Iterator[R]:
-    """Write leases or verdicts; where that fails because of a row, in halves, until the one is found that stays."""
-    try:
-        done = write(rows)
-    except Error as error:
-        if not is_of_a_row(error):
-            raise
-        if len(rows) == 1:
-            lease = rows[0] if isinstance(rows[0], Lease) else rows[0].lease
-            _tell_of_bad_row(lease.id, lease.lease_token, lease.task, primary(error))
-            return
-        for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
-            yield from _but_for_bad_rows(half, write)
-    else:
-        yield done
+    """Write leases or verdicts; where that fails because of a row, in halves, until the few are found that stay.
+
+    Raises:
+        django.db.Error: nothing was written, or too many rows cannot be.
+    """
+    parts, has_written, bad = [rows] if rows else [], False, 0
+    while parts:
+        part = parts.pop()
+        try:
+            done = write(part)
+        except Error as error:
+            if has_written and not is_of_a_row(error):
+                return  # the next pass goes on; the rows that were written are reported
+            if not is_of_a_row(error) or bad == MOST_BAD:
+                raise
+            if len(part) > 1:
+                parts += [part[len(part) // 2 :], part[: len(part) // 2]]
+            else:
+                bad += 1
+                _note_bad_row(part[0] if isinstance(part[0], Lease) else part[0].lease, error)
+        else:
+            has_written = True
+            yield done
 
 
-@lru_cache(maxsize=1000)  # once for each
-def _tell_of_bad_row(job_id: int, _lease_token: int, task: str, error: str) -> None:
-    logger.error("Job %s (%s) of a dead worker cannot be taken back: %s", job_id, task, error)
+MOST_BAD = 10
+"""Maximum number of rows in one pass that may stay: where there are more, it is not the rows that are the cause."""
+
+REMEMBERED_BAD = 1000
+
+_bad_rows: dict[int, None] = {}  # run ids of jobs whose rows cannot be written, the oldest first
+
+
+def _note_bad_row(lease: Lease, error: Error) -> None:
+    """Log once that a row stays: it is tried again each second."""
+    if lease.run_id in _bad_rows:
+        return
+    _bad_rows[lease.run_id] = None
+    if len(_bad_rows) > REMEMBERED_BAD:
+        del _bad_rows[next(iter(_bad_rows))]
+    logger.error(
+        "Job %s (%s) of a dead worker cannot be taken back: %s",
+        *(lease.id, lease.task, primary(error)),
+        extra=fields(lease),
+    )
+
+
+def is_stuck(lease: Lease) -> bool:
+    """Whether the row of a job cannot be written, so that it stays as it is."""
+    return lease.run_id in _bad_rows
 
 
 def _dead_letter(database: Database, verdicts: Sequence[Verdict]) -> DeadLetterResult:
@@ -317,7 +348,7 @@ def _dead_letter(database: Database, verdicts: Sequence[Verdict]) -> DeadLetterR
     keys: dict[int, str | None] = {}
     deaths: list[JobEvent] = []
     dying = [verdict for verdict in verdicts if verdict.reason is not None]
-    for dead, events in _but_for_bad_rows(dying, write) if dying else ():
+    for dead, events in _but_for_bad_rows(dying, write):
         keys |= dead
         deaths += events
     return DeadLetterResult(keys, deaths)
@@ -364,7 +395,7 @@ def settle_dead_process(
     unrun = [lease for lease in rest if goes_back(lease)]
     failed = fail_overdue(database, timed_out)
     released: set[int] = set()
-    for ids in _but_for_bad_rows(unrun, partial(release, database)) if unrun else ():
+    for ids in _but_for_bad_rows(unrun, partial(release, database)):
         released.update(ids)
     lost = settle(database, [lease for lease in rest if not goes_back(lease)], unbegun=culprit)
     queues = lost.queues | {lease.queue for lease in unrun if lease.id in released}
@@ -395,7 +426,7 @@ def fail_overdue(database: Database, leases: Sequence[Lease]) -> ReapResult:
         parameters = _parameters(some) | {"delays": number_array([delays[one.lease.id] for one in some])}
         return database.rows(statement("retry"), parameters)
 
-    for rows in _but_for_bad_rows(again, write) if again else ():
+    for rows in _but_for_bad_rows(again, write):
         for job_id, _, key, *texts in rows:
             retried[job_id], arguments[job_id] = key, texts
     dead, deaths = _dead_letter(database, verdicts)

@@ -16,7 +16,7 @@ from django.db import Error
 
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import PendingResult, QueueConnection
-from django_pgqueue.db.errors import is_of_a_row, is_of_connection, is_refusal, is_too_much, is_transient
+from django_pgqueue.db.errors import is_of_a_row, is_of_connection, is_refusal, is_too_slow, is_transient
 from django_pgqueue.db.notify import CHANNEL, announce_maintenance, announce_queues, notify_waiters, queues_in
 from django_pgqueue.db.queries import statement
 from django_pgqueue.flow.concurrency import AdmissionRequests
@@ -207,6 +207,7 @@ class Consumer:
             self._cursors.mark_ready(self._announced.popleft())
         if self._is_told_to_stop and not self._stopping:
             self._stopping = True
+            self._in_flight.stop()
             self._prefetch.withdraw()
         if self._shared.is_quiet() is not self._is_quiet:
             self._is_quiet = not self._is_quiet
@@ -470,19 +471,24 @@ class Consumer:
             self._admissions.clear()  # maintenance finds them
             self._stages.clear()  # the same
             self._updates.forget()
-        has_failed_again = self._backoff.failures > 0
-        if batch and (is_refusal(error) or (has_failed_again and is_of_a_row(error))):
+        # The first time it may be the claim that fails; from then on outcomes are sent by themselves.
+        is_about_outcomes = self._backoff.failures > 0 or any(map(self._in_flight.was_put_off, batch))
+        if batch and (is_refusal(error) or (is_about_outcomes and is_of_a_row(error))):
             self._write_apart(batch)
             return
+        is_own = is_of_a_row(error) or is_too_slow(error) or self._has_ended_session(error)
         self._back_off(error, batch.values())
-        if len(batch) == 1:
+        if is_about_outcomes and len(batch) == 1:
             [cell] = batch
-            is_alone_at_fault = has_failed_again and (is_too_much(error) or self.database.may_be_committed)
-            if is_alone_at_fault or self._in_flight.was_put_off(cell):
-                self._in_flight.put_off(cell, error)
+            if is_own or self._in_flight.was_put_off(cell):
+                self._in_flight.put_off(cell, error, is_own=is_own)
+
+    def _has_ended_session(self, error: Error) -> bool:
+        return self.database.has_begun and is_of_connection(error)
 
     def _back_off(self, error: Error, outcomes: Collection[Outcome]) -> None:
-        self._backoff.met(error, outcomes, may_be_written=self.database.may_be_committed)
+        may_be_written, has_ended_session = self.database.may_be_committed, self._has_ended_session(error)
+        self._backoff.met(error, outcomes, may_be_written=may_be_written, has_ended_session=has_ended_session)
         self.database.close()
 
     def _write_apart(self, batch: dict[int, Outcome]) -> None:
@@ -498,7 +504,7 @@ class Consumer:
             if not is_of_a_row(error) and not is_refusal(error):
                 self._back_off(error, batch.values())
             elif len(batch) == 1:
-                self._write_otherwise(*batch.popitem(), error)
+                self._set_aside(*batch.popitem(), error)
             else:
                 cells = list(batch)
                 for half in (cells[: len(cells) // 2], cells[len(cells) // 2 :]):
@@ -507,7 +513,7 @@ class Consumer:
         else:
             self._after_round_trip(batch, RoundTrip(receipt, claim=None, found=None), begun)
 
-    def _write_otherwise(self, cell: int, outcome: Outcome, error: Error) -> None:
+    def _set_aside(self, cell: int, outcome: Outcome, error: Error) -> None:
         if not is_refusal(error):
             if not self._in_flight.put_off(cell, error):
                 self._back_off(error, [outcome])

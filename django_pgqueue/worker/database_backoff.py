@@ -30,15 +30,20 @@ class DatabaseBackoff:
     def seconds_left(self) -> float:
         return max(self._retry_at - time.monotonic(), 0.0) if self._retry_at else 0.0
 
-    def met(self, error: Error, outcomes: Collection[Outcome], *, may_be_written: bool) -> None:
-        """Note a failed cycle; ``may_be_written``: its outcomes were sent, and the server reported no failure.
+    def met(
+        self, error: Error, outcomes: Collection[Outcome], *, may_be_written: bool, has_ended_session: bool = False
+    ) -> None:
+        """Note a failed cycle.
 
-        That it does so twice in a row may be the fault of one of them, which ends the session.
+        Args:
+            may_be_written: its outcomes were sent, and the server reported no failure.
+            has_ended_session: the session began and was lost. The second time in a row, one of the outcomes may be the
+                reason: fewer are sent then, as after too much work.
         """
         self.failures += 1
         self._note()
         self._retry_at = time.monotonic() + reconnect_delay(self.failures)
-        if is_too_much(error) or (may_be_written and self.failures > 1):
+        if is_too_much(error) or (has_ended_session and self.failures > 1):
             self.most = max((len(outcomes) or self.most) // 2, 1)
         if may_be_written:
             self.in_doubt.update(outcome.job.run_id for outcome in outcomes)

@@ -30,8 +30,11 @@ Held = tuple[int, ClaimedJob]  # the cell, and the job in it
 
 BLOCKED_SECONDS = 0.1  # between tries at an outcome whose row another session has locked
 
-LONGEST_PAUSE_SECONDS = 60.0
-"""Maximum pause between tries at an outcome that is put off, after 2, 4, 8 … seconds."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 60.0
+"""Pauses between tries at an outcome that is put off: 2, 4, 8 … 60 seconds."""
+
+SHARE = 20
+"""Minimum time between tries at all outcomes that are put off, as a multiple of the duration of the last one."""
 
 MOST_PUT_OFF = 10
 """Maximum number of outcomes that are put off: where there are more, it is not the rows that are the cause."""
@@ -53,6 +56,9 @@ class InFlight:
         self.blocked_until = math.inf  # when to try those again, monotonic
         self._put_off: dict[int, PutOff] = {}  # by cell
         self._tries: dict[int, int] = {}  # by cell: how often its outcome was put off
+        self._tried_at: float | None = None  # when the last try at one of those began; None: it was not the last batch
+        self._try_at = 0.0  # no other try at them before, monotonic
+        self._is_stopping = False
         self._abandoned = 0  # outcomes that cannot be written at all; held until this process ends
 
     def add(self, jobs: Sequence[ClaimedJob]) -> list[Held]:
@@ -72,17 +78,32 @@ class InFlight:
 
     def wait_until(self) -> float:
         """Return the instant, monotonic, of the next try at outcomes that are blocked or put off."""
-        return min([self.blocked_until, *(one.until for one in self._put_off.values())])
+        put_off = min((one.until for one in self._put_off.values()), default=math.inf)
+        return min(self.blocked_until, max(put_off, self._try_at))
+
+    def stop(self) -> None:
+        """Try all outcomes that are put off at once, and give up those whose rows cannot be written then."""
+        self._is_stopping, self._try_at = True, 0.0
+        self._put_off = {cell: one._replace(until=0.0) for cell, one in self._put_off.items()}
+
+    def _due(self, now: float) -> int | None:
+        """Return the cell of an outcome that was put off until now, if there is one and it is time for a try."""
+        if not self._put_off or now < self._try_at:
+            return None
+        return next((cell for cell, one in self._put_off.items() if one.until <= now), None)
 
     def batch(self, most: int) -> dict[int, Outcome]:
         """Return the outcomes to write now, one for each job: an old run of a job may end together with the new one.
 
-        One that was put off is tried alone.
+        One that was put off is tried alone, and never one behind the other: all others go in between.
         """
         now = time.monotonic()
-        if self._put_off and (due := [cell for cell, one in self._put_off.items() if one.until <= now]):
-            self.unwritten[due[0]] = self._put_off.pop(due[0]).outcome
-            return {due[0]: self.unwritten[due[0]]}
+        if self._tried_at is not None:
+            self._tried_at = None
+        elif (cell := self._due(now)) is not None:
+            self._tried_at = now
+            self.unwritten[cell] = self._put_off.pop(cell).outcome
+            return {cell: self.unwritten[cell]}
         if now >= self.blocked_until:
             self.unwritten |= self._blocked
             self._blocked, self.blocked_until = {}, math.inf
@@ -105,22 +126,35 @@ class InFlight:
         self._free.extend(batch)
         return batch.values()
 
-    def put_off(self, cell: int, error: Error) -> bool:
-        """Let an outcome wait whose row cannot be written, and the others go on; return whether it does."""
+    def put_off(self, cell: int, error: Error, *, is_own: bool = True) -> bool:
+        """Let an outcome wait whose row cannot be written, and the others go on. False: too many wait already.
+
+        Args:
+            is_own: the error is about this row; else the database was away, and the pause stays as it is.
+        """
         if len(self._put_off) >= MOST_PUT_OFF:
             return False
-        outcome = self.unwritten.pop(cell)
-        self._tries[cell] = self._tries.get(cell, 0) + 1
-        pause = min(2.0 ** self._tries[cell], LONGEST_PAUSE_SECONDS)
-        self._put_off[cell] = PutOff(outcome, time.monotonic() + pause)
+        now = time.monotonic()
+        if self._tried_at is not None:
+            self._try_at, self._tried_at = now + SHARE * (now - self._tried_at), None
+        tries = self._tries[cell] = self._tries.get(cell, 0) + is_own
+        if is_own:
+            self._tell_of_put_off(self.unwritten[cell], 2.0**tries, error)
+        if is_own and self._is_stopping:
+            self.abandon(cell)
+            return True
+        pause = min(2.0**tries, FIRST_PAUSE_SECONDS if self._is_stopping else LONGEST_PAUSE_SECONDS)
+        self._put_off[cell] = PutOff(self.unwritten.pop(cell), now + pause)
+        return True
+
+    def _tell_of_put_off(self, outcome: Outcome, pause: float, error: Error) -> None:
         job = outcome.job
         logger.error(
             "The outcome of job %s (%s) cannot be written, and is tried again in %g s: %s",
-            *(job.id, job.task, pause),
+            *(job.id, job.task, min(pause, LONGEST_PAUSE_SECONDS)),
             scrubber_of(registry.find(job.task), job)(primary(error)),
             extra=fields(job, outcome=outcome.fate.word),
         )
-        return True
 
     def was_put_off(self, cell: int) -> bool:
         return cell in self._tries

@@ -29,7 +29,7 @@ from django_pgqueue.maintenance.partitions import maintain_partitions
 from django_pgqueue.maintenance.pending_work import PendingWork, is_drained, is_over, pending_work
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.pruner import PRUNE_SECONDS, Pruner
-from django_pgqueue.maintenance.reaper import FORGET_SECONDS, REAP_SECONDS, Reaper, settle_dead_process
+from django_pgqueue.maintenance.reaper import FORGET_SECONDS, REAP_SECONDS, Reaper, is_stuck, settle_dead_process
 from django_pgqueue.maintenance.stages import DEADLINES_SECONDS, STAGES_SECONDS, StageKeeper
 from django_pgqueue.maintenance.unique_keys import KEYS_SECONDS, UniqueKeyKeeper
 from django_pgqueue.maintenance.vacuum import VacuumHistory, vacuum
@@ -234,12 +234,13 @@ class MaintenanceRunner:
         )
         self._stats.count_ends(settled.ends)
         self._announce_work(settled.queues, settled.keys)
-        if leases:
+        if settled.returned or settled.dead:
             logger.info(
                 "Process %d left jobs behind: %d sent back, %d dead",
                 *(process.pid, settled.returned, settled.dead),
             )
-        return not may_come and settled.returned + settled.dead == len(leases)
+        stuck = sum(map(is_stuck, leases))
+        return not may_come and settled.returned + settled.dead + stuck == len(leases)
 
     def _look(self) -> float:
         looked_at, finished = time.monotonic(), self._pool.finished()

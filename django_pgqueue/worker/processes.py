@@ -104,7 +104,7 @@ class WorkerProcess:
         self._is_careful = vacancy.is_careful
         self.is_replaced = False  # another one has been asked for
         self.is_leaving = False  # it takes no more
-        self._most_left = plan.concurrency  # threads
+        self._concurrency = plan.concurrency
         self._max_jobs = (plan.max_jobs or math.inf) * random.uniform(1 - JITTER, 1)  # noqa: S311 - jitter
         self._max_memory_mb = plan.max_memory_mb or math.inf
         self.was_stopped = False
@@ -200,8 +200,8 @@ class WorkerProcess:
         finished = self.shared.finished()
         if self._given_up_at is not None:
             return "it runs jobs that do not stop"
-        if (left := self.shared.left()) > self._most_left:
-            return f"{left} threads do not answer that async def jobs have left behind"
+        if (threads := self.shared.abandoned_threads()) > self._concurrency:
+            return f"{threads} threads do not answer that async def jobs have left behind"
         if finished >= self._max_jobs:
             return f"{finished} jobs finished"
         if self._max_memory_mb < math.inf and finished and not self.is_young:

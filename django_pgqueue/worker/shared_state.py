@@ -109,11 +109,11 @@ class SharedState:
         """Whether the consumer has ended. What ends the process earlier, with any exit code, ends it in the middle."""
         return self._counts[4] > 0
 
-    def note_left(self, threads: int) -> None:
+    def note_abandoned_threads(self, number: int) -> None:
         """Note the number of threads for sync code that jobs have left behind and that do not answer."""
-        self._counts[6] = threads
+        self._counts[6] = number
 
-    def left(self) -> int:
+    def abandoned_threads(self) -> int:
         return self._counts[6]
 
     def set_quiet(self, is_quiet: bool) -> None:  # noqa: FBT001 - the value to set

@@ -142,8 +142,8 @@ class Slots:
         self._shared.end(cell)
         self.mailbox.put((cell, outcome))
 
-    def note_left(self, threads: int) -> None:
-        self._shared.note_left(threads)
+    def note_abandoned_threads(self, number: int) -> None:
+        self._shared.note_abandoned_threads(number)
 
     def disown(self) -> None:
         """End all work on jobs, in a copy of this process that a job has made by fork.
@@ -227,7 +227,7 @@ class Lanes:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lanes: list[Lane] = []
         self._free: list[Lane] = []
-        self._left: list[LaneThread] = []  # those that have not answered yet
+        self._abandoned: list[LaneThread] = []  # those that have not answered yet
         self._opening = 0  # lanes that are about to take a job each
         self._unbegun: set[object] = set()  # those whose tasks have not run yet
         self._is_called = False  # the loop has been called for pending jobs, and has not looked yet
@@ -268,13 +268,13 @@ class Lanes:
             return self._free.pop()
         if len(self._lanes) >= self._slots.concurrency:
             return None
-        self._lanes.append(Lane(asyncio.get_running_loop(), self._leave))
+        self._lanes.append(Lane(asyncio.get_running_loop(), self._abandon))
         return self._lanes[-1]
 
-    def _leave(self, thread: "LaneThread") -> None:
+    def _abandon(self, thread: "LaneThread | None") -> None:
         """Count the threads that do not answer: with too many of them, the process is replaced."""
-        self._left = [one for one in (*self._left, thread) if one.pending]
-        self._slots.note_left(len(self._left))
+        self._abandoned = [one for one in (*self._abandoned, thread) if one is not None and one.pending]
+        self._slots.note_abandoned_threads(len(self._abandoned))
 
     def _open(self, lane: "Lane") -> None:
         self._opening += 1
@@ -350,9 +350,10 @@ class LaneThread(ThreadPoolExecutor):
 class Lane:
     """One place in the event loop, with a context and a thread for sync code of its own."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, leave: Callable[[LaneThread], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, abandon: Callable[[LaneThread | None], None]) -> None:
         self.interrupts = LaneInterrupts(loop)
-        self._leave = leave  # called with a thread that does not answer
+        self._loop = loop
+        self._abandon = abandon  # called with a thread that does not answer; None: one has answered
         self.context = contextvars.copy_context()
         self._sensitive = ThreadSensitiveContext()
         self.context.run(SyncToAsync.thread_sensitive_context.set, self._sensitive)  # as entering it does
@@ -405,10 +406,17 @@ class Lane:
         left = self._thread
         self._take_thread()
         for connection in list(left.connections):
-            break_off(connection.connection)
-        left.submit(drop_connections)
+            if not getattr(
+                connection, "pool", None
+            ):  # which may have lent it to another job by the time it is cancelled
+                break_off(connection.connection)
+        left.submit(drop_connections).add_done_callback(self._answered)
         left.shutdown(wait=False)
-        self._leave(left)
+        self._abandon(left)
+
+    def _answered(self, _: Future[Any]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._abandon, None)
 
     def _take_thread(self) -> None:
         """Give sync code a new thread; asgiref looks here for it."""

@@ -5,7 +5,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from django.db import OperationalError, transaction
+from django.db import OperationalError, ProgrammingError, transaction
 
 import tests.app.tasks as app
 from django_pgqueue.jobs import ack, kill
@@ -64,6 +64,16 @@ def test_job_whose_row_cannot_be_written_stays_and_the_others_go_back(queue, los
     assert caplog.text.count(told) == 1
     bad_row(ids[1], None)
     assert reap_all(queue)[0] == 1
+
+
+def test_more_rows_that_cannot_be_written_than_may_stay_are_not_tried_one_by_one(queue, lost, bad_row, monkeypatch):
+    monkeypatch.setattr("django_pgqueue.maintenance.reaper.MOST_BAD", 2)
+    ids = lost(8)
+    for job_id in ids:
+        bad_row(job_id, "P0001")
+    with pytest.raises(ProgrammingError, match="as planned"):
+        reap_all(queue)
+    assert Job.objects.filter(status="running").count() == 8
 
 
 @pytest.mark.parametrize("way", ["unrun", "overdue", "dying"])

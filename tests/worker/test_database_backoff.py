@@ -291,7 +291,7 @@ def test_second_half_of_a_refused_batch_waits_when_the_first_meets_trouble(consu
 
 def due(consumer) -> None:
     """Let all that waits be tried in the next cycle."""
-    consumer._backoff._retry_at = 0.0
+    consumer._backoff._retry_at = consumer._in_flight._try_at = 0.0
     put_off = consumer._in_flight._put_off
     put_off.update({cell: one._replace(until=0.0) for cell, one in put_off.items()})
 
@@ -329,6 +329,58 @@ def test_outcome_whose_row_cannot_be_written_waits_alone_and_the_others_go_on(co
         cycle(consumer)
     assert (SucceededJob.objects.count(), DeadJob.objects.count(), consumer._in_flight.held()) == (5, 0, 0)
     assert consumer._in_flight._tries == {}
+
+
+def test_tries_at_outcomes_that_are_put_off_leave_time_for_others(consumer, bad_row, monkeypatch):
+    """One of which each takes as long as a statement may: all others are written and claimed in between."""
+    ids = enqueued_ids(app.noop, [()] * 3)
+    cycle(consumer)
+    for job_id in ids:
+        consumer.slots.finish()
+        bad_row(job_id, "P0001")
+    for _ in range(3):
+        consumer._backoff._retry_at = 0.0
+        cycle(consumer)
+    in_flight = consumer._in_flight
+    assert len(in_flight._put_off) == 3
+    due(consumer)
+    [first] = in_flight.batch(100)
+    assert in_flight.batch(100) == {first: in_flight.unwritten[first]}, "that of all others comes next"
+    in_flight._tried_at = time.monotonic() - 30.0
+    error = OperationalError("as planned")
+    assert in_flight.put_off(first, error)
+    assert in_flight._try_at > time.monotonic() + 500, "twenty times as long as the try has taken"
+    assert in_flight.wait_until() == in_flight._try_at
+    assert in_flight.batch(100) == {}
+
+
+def test_outcome_that_is_put_off_is_tried_at_once_at_the_end_and_given_up_only_for_its_own_row(
+    consumer, bad_row, caplog
+):
+    good, bad = enqueued_ids(app.noop, [()] * 2)
+    cycle(consumer)
+    for job_id in (good, bad):
+        consumer.slots.finish()
+        bad_row(job_id, "P0001")
+    for _ in range(3):
+        consumer._backoff._retry_at = 0.0
+        cycle(consumer)
+    assert len(consumer._in_flight._put_off) == 2
+    bad_row(good, None)
+    consumer.stop()
+    settings = consumer.database._wrapper.settings_dict
+    host, settings["HOST"] = settings["HOST"], "/nowhere"
+    consumer.database.close()
+    for _ in range(4):
+        consumer._backoff._retry_at = consumer._in_flight._try_at = 0.0
+        cycle(consumer)
+    assert consumer._in_flight.held() == 2, "while the database is away no row is at fault"
+    assert consumer._in_flight.wait_until() <= time.monotonic() + 2.0
+    settings["HOST"] = host
+    consumer._backoff._retry_at = 0.0
+    consumer.run()
+    assert [job.pk for job in SucceededJob.objects.all()] == [good]
+    assert caplog.text.count(f"The outcome of job {bad}") == 2
 
 
 def test_more_outcomes_that_cannot_be_written_than_may_be_put_off_wait_together(consumer, bad_row, monkeypatch):

@@ -26,12 +26,8 @@ from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.support.worker_rows import register
 
 
-def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queue, other_queue, maintenance_runner):
-    """Its shared state says which jobs had started, so it is needed for a row that is locked for now."""
-    worker_id = register(queue)
-    locked, free = enqueued_ids(app.noop, [()] * 2)
-    claim(queue, "default", limit=2, worker_id=worker_id)
-    process = SimpleNamespace(
+def dead_process(worker_id: int) -> SimpleNamespace:
+    return SimpleNamespace(
         worker_id=worker_id,
         shared=SharedState(),
         was_stopped=False,
@@ -42,6 +38,14 @@ def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queu
         close=lambda: None,
         ended_seconds=0.0,
     )
+
+
+def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queue, other_queue, maintenance_runner):
+    """Its shared state says which jobs had started, so it is needed for a row that is locked for now."""
+    worker_id = register(queue)
+    locked, free = enqueued_ids(app.noop, [()] * 2)
+    claim(queue, "default", limit=2, worker_id=worker_id)
+    process = dead_process(worker_id)
     pool = idle_pool(ended=[process])
     maintenance = maintenance_runner(pool)
     with other_queue.transaction():
@@ -56,6 +60,22 @@ def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queu
     maintenance.settle_ended()
     assert (pool.ended, Worker.objects.count()) == ([], 0)
     assert set(Job.objects.values_list("status", "attempts")) == {("queued", 0)}
+
+
+def test_dead_process_is_forgotten_although_the_row_of_one_of_its_jobs_cannot_be_written(
+    queue, bad_row, maintenance_runner, caplog
+):
+    caplog.set_level("INFO")
+    worker_id = register(queue)
+    [bad] = enqueued_ids(app.noop, [()])
+    claim(queue, "default", limit=1, worker_id=worker_id)
+    bad_row(bad, "P0001")
+    pool = idle_pool(ended=[dead_process(worker_id)])
+    maintenance = maintenance_runner(pool)
+    assert maintenance.settle_ended() is None
+    assert (pool.ended, Worker.objects.count(), Job.objects.get().status) == ([], 0, "running")
+    assert "cannot be taken back" in caplog.text
+    assert "left jobs behind" not in caplog.text
 
 
 @pytest.mark.parametrize("exit_code", [-9, 0], ids=["killed", "ended by a job"])

@@ -285,9 +285,9 @@ def process(monkeypatch):
 
 
 def test_process_with_more_threads_left_behind_than_it_has_slots_is_replaced(process):
-    process.shared.note_left(8)
+    process.shared.note_abandoned_threads(8)
     assert process.excess() is None
-    process.shared.note_left(9)
+    process.shared.note_abandoned_threads(9)
     assert process.excess() == "9 threads do not answer that async def jobs have left behind"
 
 

@@ -276,9 +276,9 @@ def test_query_of_a_lane_whose_thread_does_not_answer_is_cancelled(slots, give, 
     eventually(lambda: sql(f"{running} AND state = 'active'"))
     begun.set()
     assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
-    assert slots._shared.left() == 1
+    assert slots._shared.abandoned_threads() == 1
     eventually(lambda: not sql(running))
-    eventually(lambda: not slots._lanes._left[0].pending)
+    eventually(lambda: slots._shared.abandoned_threads() == 0)
     assert isinstance(left[0].exception(), OperationalError)
 
 
