@@ -289,24 +289,31 @@ def _but_for_bad_rows(rows: Sequence[T], write: Callable[[Sequence[T]], R]) -> I
     Raises:
         django.db.Error: nothing was written, or too many rows cannot be.
     """
-    parts, has_written, bad = [rows] if rows else [], False, 0
+    in_order = sorted(rows, key=lambda row: is_stuck(_lease_of(row)))  # those that are known to be bad at last
+    parts, has_written, bad = [in_order] if in_order else [], False, 0
     while parts:
         part = parts.pop()
         try:
             done = write(part)
         except Error as error:
-            if has_written and not is_of_a_row(error):
-                return  # the next pass goes on; the rows that were written are reported
             if not is_of_a_row(error) or bad == MOST_BAD:
+                if has_written:
+                    return  # the next pass goes on; the rows that were written are reported
                 raise
             if len(part) > 1:
                 parts += [part[len(part) // 2 :], part[: len(part) // 2]]
             else:
                 bad += 1
-                _note_bad_row(part[0] if isinstance(part[0], Lease) else part[0].lease, error)
+                _note_bad_row(_lease_of(part[0]), error)
         else:
             has_written = True
+            for row in part if _bad_rows else ():
+                _bad_rows.pop(_lease_of(row).run_id, None)
             yield done
+
+
+def _lease_of(row: Lease | Verdict) -> Lease:
+    return row if isinstance(row, Lease) else row.lease
 
 
 MOST_BAD = 10

@@ -238,7 +238,7 @@ class Consumer:
         if not batch and begun < self._due_at():
             self._prefetch.hand_over()
             return
-        if self._backoff.failures:
+        if self._backoff.failures or self._in_flight.is_trying():
             self._work_apart(batch, begun)
         elif self._work(batch, begun) and self._cursors.has_to_retry():
             self._claim_apart()
@@ -322,7 +322,8 @@ class Consumer:
         """
         if not (self._is_asleep and self._cursors.is_ready) or now < self._called_at + OFTEN_SECONDS:
             return False
-        is_other_work = self._in_flight.unwritten or self._backoff.failures or now >= self._asks_at()
+        is_due = now >= min(self._asks_at(), self._in_flight.wait_until())
+        is_other_work = self._in_flight.unwritten or self._backoff.failures or is_due
         return not is_other_work and self._limits.is_empty and self._demand() > 0
 
     def _claim_apart(self) -> None:

@@ -33,6 +33,9 @@ BLOCKED_SECONDS = 0.1  # between tries at an outcome whose row another session h
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 60.0
 """Pauses between tries at an outcome that is put off: 2, 4, 8 … 60 seconds."""
 
+MOST_TRIES = 10  # that make the pause longer
+LAST_TRIES = 2  # at the end of the process, after which an outcome is given up
+
 SHARE = 20
 """Minimum time between tries at all outcomes that are put off, as a multiple of the duration of the last one."""
 
@@ -82,7 +85,7 @@ class InFlight:
         return min(self.blocked_until, max(put_off, self._try_at))
 
     def stop(self) -> None:
-        """Try all outcomes that are put off at once, and give up those whose rows cannot be written then."""
+        """Try all outcomes that are put off at once, and some seconds later give up those that still fail."""
         self._is_stopping, self._try_at = True, 0.0
         self._put_off = {cell: one._replace(until=0.0) for cell, one in self._put_off.items()}
 
@@ -132,29 +135,28 @@ class InFlight:
         Args:
             is_own: the error is about this row; else the database was away, and the pause stays as it is.
         """
-        if len(self._put_off) >= MOST_PUT_OFF:
+        if len(self._put_off) + self._abandoned >= MOST_PUT_OFF:
+            self.unwritten[cell] = self.unwritten.pop(cell)  # behind all others
             return False
         now = time.monotonic()
-        if self._tried_at is not None:
-            self._try_at, self._tried_at = now + SHARE * (now - self._tried_at), None
-        tries = self._tries[cell] = self._tries.get(cell, 0) + is_own
+        if is_own and self._tried_at is not None and not self._is_stopping:
+            self._try_at = now + SHARE * (now - self._tried_at)
+        tries = self._tries[cell] = min(self._tries.get(cell, 0) + is_own, MOST_TRIES)
+        if self._is_stopping:
+            pause = FIRST_PAUSE_SECONDS if tries <= LAST_TRIES else None
+        else:
+            pause = min(FIRST_PAUSE_SECONDS * 2.0 ** (tries - 1), LONGEST_PAUSE_SECONDS)
         if is_own:
-            self._tell_of_put_off(self.unwritten[cell], 2.0**tries, error)
-        if is_own and self._is_stopping:
+            _tell_of_put_off(self.unwritten[cell], pause, error)
+        if pause is None:
             self.abandon(cell)
-            return True
-        pause = min(2.0**tries, FIRST_PAUSE_SECONDS if self._is_stopping else LONGEST_PAUSE_SECONDS)
-        self._put_off[cell] = PutOff(self.unwritten.pop(cell), now + pause)
+        else:
+            self._put_off[cell] = PutOff(self.unwritten.pop(cell), now + pause)
         return True
 
-    def _tell_of_put_off(self, outcome: Outcome, pause: float, error: Error) -> None:
-        job = outcome.job
-        logger.error(
-            "The outcome of job %s (%s) cannot be written, and is tried again in %g s: %s",
-            *(job.id, job.task, min(pause, LONGEST_PAUSE_SECONDS)),
-            scrubber_of(registry.find(job.task), job)(primary(error)),
-            extra=fields(job, outcome=outcome.fate.word),
-        )
+    def is_trying(self) -> bool:
+        """Whether the last batch was an outcome that was put off."""
+        return self._tried_at is not None
 
     def was_put_off(self, cell: int) -> bool:
         return cell in self._tries
@@ -163,6 +165,16 @@ class InFlight:
         """Give up writing an outcome; its job is left to the lease."""
         del self.unwritten[cell]
         self._abandoned += 1
+
+
+def _tell_of_put_off(outcome: Outcome, pause: float | None, error: Error) -> None:
+    job = outcome.job
+    logger.error(
+        "The outcome of job %s (%s) cannot be written, and is %s: %s",
+        *(job.id, job.task, "given up" if pause is None else f"tried again in {pause:g} s"),
+        scrubber_of(registry.find(job.task), job)(primary(error)),
+        extra=fields(job, outcome=outcome.fate.word),
+    )
 
 
 def in_place_of(outcome: Outcome, error: Error) -> Outcome | None:

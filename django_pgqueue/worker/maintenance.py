@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 import psycopg
-from django.db import OperationalError
+from django.db import Error, OperationalError
 
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection, Row
-from django_pgqueue.db.errors import is_too_slow
+from django_pgqueue.db.errors import is_of_a_row, is_too_slow
 from django_pgqueue.db.notify import CHANNEL, KILLS, limits_payload, queue_payload, send_or_warn
 from django_pgqueue.flow.concurrency import SWEEP_SECONDS, ConcurrencySweeper
 from django_pgqueue.flow.declared_queues import DeclaredLimits
@@ -201,11 +201,20 @@ class MaintenanceRunner:
             self._has_told = True
 
     def settle_ended(self) -> float | None:
+        trouble: Error | None = None
         for process in list(self._pool.ended):
-            if self._settle(process) and not deregister(self.database, [process.worker_id]):
+            try:
+                is_settled = self._settle(process) and not deregister(self.database, [process.worker_id])
+            except Error as error:
+                if not is_of_a_row(error):
+                    raise
+                trouble, is_settled = trouble or error, False
+            if is_settled:
                 self._pool.ended.remove(process)
                 process.close()
             # else a row is locked, perhaps by a heartbeat that does not know yet that the process has ended
+        if trouble is not None:
+            raise trouble
         if not self._pool.ended:
             return None
         is_soon = any(process.ended_seconds < SOON_SECONDS for process in list(self._pool.ended))
@@ -239,7 +248,8 @@ class MaintenanceRunner:
                 "Process %d left jobs behind: %d sent back, %d dead",
                 *(process.pid, settled.returned, settled.dead),
             )
-        stuck = sum(map(is_stuck, leases))
+        is_late = process.ended_seconds > conf.lease_seconds  # by then others may reap the rest
+        stuck = sum(map(is_stuck, leases)) if is_late else 0
         return not may_come and settled.returned + settled.dead + stuck == len(leases)
 
     def _look(self) -> float:

@@ -1,5 +1,6 @@
 """Jobs of workers that are lost: retried or buried, each once, and paid for only by those that had started."""
 
+import contextlib
 import datetime as dt
 import threading
 from types import SimpleNamespace
@@ -74,6 +75,12 @@ def test_more_rows_that_cannot_be_written_than_may_stay_are_not_tried_one_by_one
     with pytest.raises(ProgrammingError, match="as planned"):
         reap_all(queue)
     assert Job.objects.filter(status="running").count() == 8
+    for job_id in ids[4:]:
+        bad_row(job_id, None)
+    for _ in range(2):
+        with contextlib.suppress(ProgrammingError):
+            reap_all(queue)
+    assert set(Job.objects.filter(status="queued").values_list("id", flat=True)) == set(ids[4:]), "known ones come last"
 
 
 @pytest.mark.parametrize("way", ["unrun", "overdue", "dying"])

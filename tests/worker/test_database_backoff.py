@@ -331,6 +331,26 @@ def test_outcome_whose_row_cannot_be_written_waits_alone_and_the_others_go_on(co
     assert consumer._in_flight._tries == {}
 
 
+def test_no_more_outcomes_are_given_up_at_the_end_than_may_be_put_off(consumer, bad_row, monkeypatch):
+    monkeypatch.setattr("django_pgqueue.worker.in_flight.MOST_PUT_OFF", 1)
+    monkeypatch.setattr("django_pgqueue.worker.in_flight.FIRST_PAUSE_SECONDS", 0.0)
+    ids = enqueued_ids(app.noop, [()] * 4)
+    cycle(consumer)
+    for job_id in ids:
+        consumer.slots.finish()
+        bad_row(job_id, "P0001")
+    consumer.stop()
+    for _ in range(12):
+        consumer._backoff._retry_at = 0.0
+        cycle(consumer)
+    assert (consumer._in_flight.held(), consumer._in_flight._abandoned) == (3, 1)
+    for job_id in ids:
+        bad_row(job_id, None)
+    consumer._backoff._retry_at = 0.0
+    consumer.run()
+    assert SucceededJob.objects.count() == 3
+
+
 def test_tries_at_outcomes_that_are_put_off_leave_time_for_others(consumer, bad_row, monkeypatch):
     """One of which each takes as long as a statement may: all others are written and claimed in between."""
     ids = enqueued_ids(app.noop, [()] * 3)
@@ -372,7 +392,7 @@ def test_outcome_that_is_put_off_is_tried_at_once_at_the_end_and_given_up_only_f
     host, settings["HOST"] = settings["HOST"], "/nowhere"
     consumer.database.close()
     for _ in range(4):
-        consumer._backoff._retry_at = consumer._in_flight._try_at = 0.0
+        consumer._backoff._retry_at = 0.0
         cycle(consumer)
     assert consumer._in_flight.held() == 2, "while the database is away no row is at fault"
     assert consumer._in_flight.wait_until() <= time.monotonic() + 2.0
@@ -380,7 +400,8 @@ def test_outcome_that_is_put_off_is_tried_at_once_at_the_end_and_given_up_only_f
     consumer._backoff._retry_at = 0.0
     consumer.run()
     assert [job.pk for job in SucceededJob.objects.all()] == [good]
-    assert caplog.text.count(f"The outcome of job {bad}") == 2
+    assert caplog.text.count(f"The outcome of job {bad} (tests.app.tasks.noop) cannot be written, and is given up") == 1
+    assert f"The outcome of job {good} (tests.app.tasks.noop) cannot be written, and is given up" not in caplog.text
 
 
 def test_more_outcomes_that_cannot_be_written_than_may_be_put_off_wait_together(consumer, bad_row, monkeypatch):

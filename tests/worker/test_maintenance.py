@@ -70,8 +70,12 @@ def test_dead_process_is_forgotten_although_the_row_of_one_of_its_jobs_cannot_be
     [bad] = enqueued_ids(app.noop, [()])
     claim(queue, "default", limit=1, worker_id=worker_id)
     bad_row(bad, "P0001")
-    pool = idle_pool(ended=[dead_process(worker_id)])
+    process = dead_process(worker_id)
+    pool = idle_pool(ended=[process])
     maintenance = maintenance_runner(pool)
+    assert maintenance.settle_ended() is not None
+    assert pool.ended == [process], "as long as its lease may last"
+    process.ended_seconds = 31.0
     assert maintenance.settle_ended() is None
     assert (pool.ended, Worker.objects.count(), Job.objects.get().status) == ([], 0, "running")
     assert "cannot be taken back" in caplog.text
