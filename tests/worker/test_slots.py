@@ -255,11 +255,9 @@ def test_lane_whose_thread_still_runs_what_a_job_left_gets_another(slots, give, 
 
 def test_query_of_a_lane_whose_thread_does_not_answer_is_cancelled(slots, give, monkeypatch, sql):
     """As after a time limit, which ends the coroutine, and not the thread in which it waits for the server."""
-    running, left, begun = (
-        "SELECT pid FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'",
-        [],
-        threading.Event(),
-    )
+    running = "SELECT pid FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'"
+    left, counted, begun, note = [], [], threading.Event(), slots.note_abandoned_threads
+    monkeypatch.setattr(slots, "note_abandoned_threads", lambda number: counted.append(number) or note(number))
 
     def wait():
         with connection.cursor() as cursor:
@@ -276,9 +274,9 @@ def test_query_of_a_lane_whose_thread_does_not_answer_is_cancelled(slots, give, 
     eventually(lambda: sql(f"{running} AND state = 'active'"))
     begun.set()
     assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
-    assert slots._shared.abandoned_threads() == 1
     eventually(lambda: not sql(running))
-    eventually(lambda: slots._shared.abandoned_threads() == 0)
+    eventually(lambda: counted == [1, 0])
+    assert slots._shared.abandoned_threads() == 0
     assert isinstance(left[0].exception(), OperationalError)
 
 
