@@ -101,21 +101,22 @@ def test_action_on_a_list_of_the_replica_is_done_on_the_primary(staff, replica):
     assert DeadJob.objects.get().pk == job_id
 
 
-@pytest.mark.django_db(databases=["default", "other"])
-def test_list_that_takes_too_long_on_the_replica_is_stopped(viewer, replica, settings):
+@pytest.fixture
+def slow_replica(replica, settings) -> None:
+    """Let all that reads jobs there take longer than it may."""
     replica(OF_REPLICA[0])
     replica("ALTER TABLE pgqueue_jobs RENAME TO slow")
     replica("CREATE VIEW pgqueue_jobs AS SELECT slow.* FROM slow, pg_sleep(60)")
     settings.PGQUEUE = {**settings.PGQUEUE, "READ_TIMEOUT_SECONDS": 0.05}
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_list_that_takes_too_long_on_the_replica_is_stopped(viewer, slow_replica):
     assert viewer.get(JOBS).status_code == 503
 
 
 @pytest.mark.django_db(databases=["default", "other"])
-def test_count_that_takes_too_long_on_the_replica_is_not_known(staff, replica, settings):
-    replica(OF_REPLICA[0])
-    replica("ALTER TABLE pgqueue_jobs RENAME TO slow")
-    replica("CREATE VIEW pgqueue_jobs AS SELECT slow.* FROM slow, pg_sleep(60)")
-    settings.PGQUEUE = {**settings.PGQUEUE, "READ_TIMEOUT_SECONDS": 0.05}
+def test_count_that_takes_too_long_on_the_replica_is_not_known(staff, slow_replica):
     assert staff.get(f"{JOBS}kill/matching/").context["count"] == "an unknown number"
 
 

@@ -331,14 +331,20 @@ def test_outcome_whose_row_cannot_be_written_waits_alone_and_the_others_go_on(co
     assert consumer._in_flight._tries == {}
 
 
-def test_no_more_outcomes_are_given_up_at_the_end_than_may_be_put_off(consumer, bad_row, monkeypatch):
-    monkeypatch.setattr("django_pgqueue.worker.in_flight.MOST_PUT_OFF", 1)
-    monkeypatch.setattr("django_pgqueue.worker.in_flight.FIRST_PAUSE_SECONDS", 0.0)
-    ids = enqueued_ids(app.noop, [()] * 4)
+def ended_badly(consumer, bad_row, number: int) -> list[int]:
+    """Let jobs end whose rows cannot be written; return their ids."""
+    ids = enqueued_ids(app.noop, [()] * number)
     cycle(consumer)
     for job_id in ids:
         consumer.slots.finish()
         bad_row(job_id, "P0001")
+    return ids
+
+
+def test_no_more_outcomes_are_given_up_at_the_end_than_may_be_put_off(consumer, bad_row, monkeypatch):
+    monkeypatch.setattr("django_pgqueue.worker.in_flight.MOST_PUT_OFF", 1)
+    monkeypatch.setattr("django_pgqueue.worker.in_flight.FIRST_PAUSE_SECONDS", 0.0)
+    ids = ended_badly(consumer, bad_row, 4)
     consumer.stop()
     for _ in range(12):
         consumer._backoff._retry_at = 0.0
@@ -353,11 +359,7 @@ def test_no_more_outcomes_are_given_up_at_the_end_than_may_be_put_off(consumer, 
 
 def test_tries_at_outcomes_that_are_put_off_leave_time_for_others(consumer, bad_row, monkeypatch):
     """One of which each takes as long as a statement may: all others are written and claimed in between."""
-    ids = enqueued_ids(app.noop, [()] * 3)
-    cycle(consumer)
-    for job_id in ids:
-        consumer.slots.finish()
-        bad_row(job_id, "P0001")
+    ended_badly(consumer, bad_row, 3)
     for _ in range(3):
         consumer._backoff._retry_at = 0.0
         cycle(consumer)
@@ -406,11 +408,7 @@ def test_outcome_that_is_put_off_is_tried_at_once_at_the_end_and_given_up_only_f
 
 def test_more_outcomes_that_cannot_be_written_than_may_be_put_off_wait_together(consumer, bad_row, monkeypatch):
     monkeypatch.setattr("django_pgqueue.worker.in_flight.MOST_PUT_OFF", 2)
-    ids = enqueued_ids(app.noop, [()] * 4)
-    cycle(consumer)
-    for job_id in ids:
-        consumer.slots.finish()
-        bad_row(job_id, "P0001")
+    ids = ended_badly(consumer, bad_row, 4)
     for _ in range(4):
         consumer._backoff._retry_at = 0.0
         cycle(consumer)
