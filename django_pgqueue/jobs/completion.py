@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 from asgiref.sync import sync_to_async
 from django.utils.asyncio import async_unsafe
 
+from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import JobDoesNotExist, NoResult
 from django_pgqueue.jobs.handle import SLICE_SECONDS, JobHandle, ended_for_the_caller, result_of, seconds_to_wait
 from django_pgqueue.jobs.lookup import JobState
@@ -156,25 +157,39 @@ class Completion(Generic[R]):
         done: queue.SimpleQueue[int] = queue.SimpleQueue()
         deadline = time.monotonic() + self._seconds
         waiters = self._waiters(done.put)
+        number = 0
         try:
-            for number in range(len(waiters)):
+            while number < len(waiters):
                 place = _next_of(done, deadline)
                 if place is None:
                     raise self._too_late(number, waiters)
-                yield place, self._ended(place, waiters[place])
+                if (ended := self._ended(place, waiters[place])) is None:
+                    waiters[place] = self._wait_anew(place, done.put)
+                    continue
+                number += 1
+                yield place, ended
         finally:
             _forget(waiters)
 
     async def _aloop(self) -> AsyncIterator[tuple[int, EndedJob[R]]]:
         loop, done = asyncio.get_running_loop(), asyncio.Queue[int]()
         deadline = time.monotonic() + self._seconds
-        waiters = self._waiters(lambda place: loop.call_soon_threadsafe(done.put_nowait, place))
+
+        def tell(place: int) -> None:
+            loop.call_soon_threadsafe(done.put_nowait, place)
+
+        waiters = self._waiters(tell)
+        number = 0
         try:
-            for number in range(len(waiters)):
+            while number < len(waiters):
                 place = await _anext_of(done, deadline)
                 if place is None:
                     raise self._too_late(number, waiters)
-                yield place, await self._aended(place, waiters[place])
+                if (ended := await self._aended(place, waiters[place])) is None:
+                    waiters[place] = self._wait_anew(place, tell)
+                    continue
+                number += 1
+                yield place, ended
         finally:
             _forget(waiters)
 
@@ -190,14 +205,22 @@ class Completion(Generic[R]):
             waiter.add_done_callback(functools.partial(_at_end, tell, place))
         return waiters
 
-    def _ended(self, place: int, waiter: Waiter) -> EndedJob[R]:
+    def _wait_anew(self, place: int, tell: Callable[[int], object]) -> Waiter:
+        handle = self._handles[place]
+        waiter = waiter_for(handle.database, handle.id, pause=conf.poll_seconds)
+        waiter.add_done_callback(functools.partial(_at_end, tell, place))
+        return waiter
+
+    def _ended(self, place: int, waiter: Waiter) -> EndedJob[R] | None:
+        """Return the job that has ended; None: it is on its way, wait anew."""
         handle = self._handles[place]
         try:
             return EndedJob(handle, waiter.result())
         except JobDoesNotExist:
-            return EndedJob(handle, ended_for_the_caller(handle))
+            state = ended_for_the_caller(handle)
+        return None if state is None else EndedJob(handle, state)
 
-    async def _aended(self, place: int, waiter: Waiter) -> EndedJob[R]:
+    async def _aended(self, place: int, waiter: Waiter) -> EndedJob[R] | None:
         if waiter.exception() is None:
             return EndedJob(self._handles[place], waiter.result())
         return await sync_to_async(self._ended, thread_sensitive=True)(place, waiter)

@@ -13,7 +13,7 @@ from django.utils.asyncio import async_unsafe
 
 from django_pgqueue import registry
 from django_pgqueue.conf import conf
-from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.connections import CallerConnection, has_transaction
 from django_pgqueue.exceptions import (
     OF_REASON,
     InvalidOption,
@@ -149,10 +149,9 @@ class JobHandle(Generic[R_co]):
                 except TimeoutError:
                     continue
                 except JobDoesNotExist:
-                    if not self._is_in_outbox():
-                        return ended_for_the_caller(self)
-                    time.sleep(min(left, conf.poll_seconds))
-                    waiter = waiter_for(self.database, self.id)
+                    if (state := ended_for_the_caller(self)) is not None:
+                        return state
+                    waiter = waiter_for(self.database, self.id, pause=conf.poll_seconds)
         finally:
             waiter.cancel()
         raise self._too_late(seconds, waiter.status)
@@ -167,19 +166,12 @@ class JobHandle(Generic[R_co]):
                 except TimeoutError:
                     raise self._too_late(seconds, waiter.status) from None
                 except JobDoesNotExist:
-                    if not await sync_to_async(self._is_in_outbox, thread_sensitive=True)():
-                        return await sync_to_async(ended_for_the_caller, thread_sensitive=True)(self)
-                await asyncio.sleep(min(max(deadline - time.monotonic(), 0.0), conf.poll_seconds))
-                waiter = waiter_for(self.database, self.id)
+                    state = await sync_to_async(ended_for_the_caller, thread_sensitive=True)(self)
+                    if state is not None:
+                        return state
+                    waiter = waiter_for(self.database, self.id, pause=conf.poll_seconds)
         finally:
             waiter.cancel()
-
-    def _is_in_outbox(self) -> bool:
-        """Whether the job is on its way by an outbox, or has just arrived, and its call is committed."""
-        origin = Origin.of(self.id) if conf.outboxes else None
-        if origin is None or origin.alias is None or connections[origin.alias].in_atomic_block:
-            return False
-        return not find(CallerConnection(self.database), self.id).is_finished
 
     def _too_late(self, seconds: float, status: str) -> TimeoutError:
         return TimeoutError(f"Job {self.id} has not ended within {seconds:g} s. When last looked at it was {status}.")
@@ -269,13 +261,20 @@ def holder_of(unique_key: str, database: str | None) -> JobHandle[Any] | None:
     return holder and JobHandle(holder.id, holder.task, holder.queue, caller.alias, created=False)
 
 
-def ended_for_the_caller(handle: JobHandle[Any]) -> JobState:
-    """Return a job that others do not see; in a test it may have ended in the transaction that enqueued it."""
+def ended_for_the_caller(handle: JobHandle[Any]) -> JobState | None:
+    """Return a job that a waiter has not found; None: wait anew, it is committed, or on its way by an outbox.
+
+    In a test it may have ended in the transaction that enqueued it.
+    """
     state = handle.state()
     if state.is_finished:
         return state
+    origin = Origin.of(handle.id) if conf.outboxes else None
+    alias = (origin and origin.alias) or handle.database
+    if not has_transaction(connections[alias]):
+        return None
     raise JobNotCommitted(
-        f"Job {handle.id} was enqueued in the transaction that is still open on {handle.database!r}: it cannot start "
+        f"Job {handle.id} was enqueued in the transaction that is still open on {alias!r}: it cannot start "
         "before the commit, for which this would wait forever. Wait after the transaction; in a TestCase run it by "
         "run_jobs() first."
     )

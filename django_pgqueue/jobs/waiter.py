@@ -75,9 +75,10 @@ def look(database: QueueConnection, wanted: Mapping[int, bool]) -> dict[int, Liv
 class Waiter(Future[JobState]):
     """Future of one caller: the job's state when it has ended, or JobDoesNotExist. Cancelled, it is forgotten."""
 
-    def __init__(self, job_id: int) -> None:
+    def __init__(self, job_id: int, pause: float = 0.0) -> None:
         super().__init__()
         self.job_id = job_id
+        self.pause = pause  # seconds before the first look
         self.status = UNSEEN  # that of the job when it was last looked at
 
 
@@ -108,7 +109,7 @@ class WaiterLoop:
             job = self._jobs.get(waiter.job_id)
             if job is None:
                 job = self._jobs[waiter.job_id] = WaitedJob()
-                self._look_at(waiter.job_id, job, time.monotonic())
+                self._look_at(waiter.job_id, job, time.monotonic() + waiter.pause)
             job.waiters.append(waiter)
             waiter.status = job.status
 
@@ -279,10 +280,14 @@ class ResultListener:
 # The threads of this process
 
 
-def waiter_for(alias: str, job_id: int) -> Waiter:
-    """Begin to wait for a job; return at once. ConfigurationError: there is no such alias of PostgreSQL."""
+def waiter_for(alias: str, job_id: int, *, pause: float = 0.0) -> Waiter:
+    """Begin to wait for a job; return at once. ``pause``: seconds before the first look.
+
+    Raises:
+        ConfigurationError: there is no such alias of PostgreSQL.
+    """
     postgresql(alias)
-    waiter = Waiter(job_id)
+    waiter = Waiter(job_id, pause)
     if not may_be(job_id):
         waiter.set_exception(unknown(job_id))
         return waiter

@@ -23,7 +23,9 @@ from django_pgqueue.exceptions import (
     JobWasKilled,
     ResultNotKept,
 )
+from django_pgqueue.jobs import handle as module
 from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.handle import ended_for_the_caller
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.records import Fate
 from django_pgqueue.states import DeathReason
@@ -114,6 +116,22 @@ def test_waiting_in_the_transaction_that_enqueued_the_job_is_refused_at_once():
                 way()
     with pytest.raises(TimeoutError):
         handle.result(timeout=0.05)
+
+
+@pytest.mark.parametrize("way", [1, 3], ids=["result", "aresult"])
+def test_job_that_is_committed_between_the_two_looks_is_waited_for(queue, sql, settings, monkeypatch, way):
+    settings.PGQUEUE = settings.PGQUEUE | {"POLL_SECONDS": 0.01}
+    app.noop.enqueue()
+    handle = jobs.get(1_000_000)
+
+    def look_after_the_commit(one):
+        sql("UPDATE pgqueue_jobs SET id = %s", handle.id)
+        state = ended_for_the_caller(one)
+        end(queue, result="5")
+        return state
+
+    monkeypatch.setattr(module, "ended_for_the_caller", look_after_the_commit)
+    assert ways(handle)[way]() == 5
 
 
 def test_job_that_has_ended_in_the_transaction_that_enqueued_it_has_its_result():

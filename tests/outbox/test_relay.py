@@ -22,6 +22,7 @@ from django_pgqueue.outbox.writing import job_id_of
 from django_pgqueue.services import ServiceRunner
 from django_pgqueue.states import JobStatus
 from django_pgqueue.testing import run_jobs
+from tests.support.results import end
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
@@ -389,3 +390,30 @@ def test_job_on_its_way_is_waited_for(outbox):
         call_command("pgqueue_worker", drain=True, verbosity=0)
     assert results == ["recorded x"]
     assert async_to_sync(handle.aresult)(timeout=PATIENCE_SECONDS) == "recorded x"
+
+
+@pytest.mark.parametrize("wait", [jobs.wait_all, async_to_sync(jobs.await_all)], ids=["wait_all", "await_all"])
+def test_jobs_on_their_way_are_waited_for_together(outbox, wait):
+    handles = put(app.record.bind("x"), app.record.bind("y"))
+    with pytest.raises(TimeoutError, match="2 of 2 jobs have not ended within"):
+        wait(handles, 0.1)
+    results = []
+
+    def work():
+        results.extend(wait(handles, PATIENCE_SECONDS))
+        connections.close_all()
+
+    with beside(work):
+        call_command("pgqueue_worker", drain=True, verbosity=0)
+    assert results == ["recorded x", "recorded y"]
+
+
+def test_call_that_has_met_a_job_is_waited_for_as_long_as_that(relay, queue):
+    keyed = app.record.using(unique_key="k")
+    keyed.enqueue("first")
+    met = put(keyed.bind("second"))
+    relay.pass_once()
+    with pytest.raises(TimeoutError):
+        jobs.wait_all(met, 0.1)
+    end(queue, result="5")
+    assert jobs.wait_all(met, PATIENCE_SECONDS) == [5]

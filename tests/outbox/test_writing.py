@@ -125,7 +125,7 @@ def test_arguments_are_checked_as_always(outbox):
 def test_result_is_not_waited_for_in_the_transaction(outbox):
     with transaction.atomic(using=outbox):
         handle = app.record.enqueue("x")
-        with pytest.raises(JobNotCommitted):
+        with pytest.raises(JobNotCommitted, match="still open on 'other'"):
             handle.result(timeout=10)
 
 
