@@ -425,8 +425,8 @@ def enqueue_many(calls: Iterable[Call[R]], /) -> Sequence[JobHandle[R]]:
     Jobs with keys, of queues that are on several databases, are inserted by one statement on each of these. All are
     committed once all are in: only a crash between two commits, or one that fails, leaves some.
 
-    Several calls with one unique key make one job: the first, with the arguments of the last that has
-    ``on_conflict="replace"``.
+    Several calls with one unique key have the same effect as one after the other: the first makes the job, or meets
+    the one that is there; the others replace its arguments or move it as their ``on_conflict`` says.
 
     Args:
         calls: made by ``Task.bind``. Tens of thousands are fine; each is checked before anything is inserted.

@@ -1,6 +1,6 @@
 """Insert jobs that have keys or expire: resolve conflicts with the live job of the same unique key."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
@@ -18,6 +18,8 @@ MOST_ATTEMPTS = 100
 
 MOST_UNDONE = 20_000
 """Maximum number of calls that are rolled back and tried again for one bulk insert."""
+
+MOVES = (OnConflict.LATER, OnConflict.EARLIER)
 
 
 class KeyedCall(NamedTuple):
@@ -129,6 +131,8 @@ class _Insertion:
         if left := self.left:
             freed = self.resolve_conflict(left)
             self._insert([position for position in left if self._calls[position].keys.unique in freed])
+            if moves := [position for position in self.left if self._calls[position].keys.unique in freed]:
+                self.resolve_conflict(moves)
 
     def _insert(self, positions: Sequence[int]) -> None:
         """Insert a job for each key; of a key that a live job holds, none."""
@@ -172,7 +176,7 @@ class _Insertion:
             inserted.instants[row.id] = row.enqueued_at, row.run_at
 
     def resolve_conflict(self, positions: Sequence[int]) -> set[str]:
-        """Find the jobs that hold the keys of these calls, and change them as the calls want.
+        """Find the jobs that hold the keys of these calls, and change them as the calls want, in their order.
 
         A call meets a job that has its work before it: one that runs, one that will, or a reserved row. One that gives
         the key up at its start is kept from starting before the caller's transaction has ended; else a change that is
@@ -182,16 +186,35 @@ class _Insertion:
         transaction is open.
 
         All rows are locked in order of their keys, for any change, so that two callers with the same keys do not
-        deadlock. One statement settles each run of neighbours that need the same change with the same options. Of
-        several calls with one key the last has its way.
+        deadlock. Keys with one change are resolved together, one with several by itself, once for each.
 
         Returns:
             The keys that are free by now. A call that is still left met a job that has just started: try again.
         """
-        calls = {str(self._calls[position].keys.unique): self._calls[position] for position in positions}
-        conflicts = sorted(self._conflicts(calls), key=attrgetter("unique_key"))
-        ids = {conflict.unique_key: conflict.job_id for conflict in conflicts if conflict.statement is None}
+        changes = _changes(self._calls[position] for position in positions)
+        ids: dict[str, int] = {}
         freed: set[str] = set()
+        for is_one, keys in groupby(sorted(changes), key=lambda key: len(changes[key]) == 1):
+            if is_one:
+                self._resolve({key: changes[key][0] for key in keys}, ids, freed)
+                continue
+            for key in keys:
+                for call in changes[key]:
+                    ids.pop(key, None)
+                    self._resolve({key: call}, ids, freed)
+                    if key not in ids:
+                        break
+        for position in positions:
+            self.inserted.ids[position] = ids.get(str(self._calls[position].keys.unique), 0)
+        return freed
+
+    def _resolve(self, calls: Mapping[str, KeyedCall], ids: dict[str, int], freed: set[str]) -> None:
+        """Change the jobs that hold these keys; add their ids by key, and the keys that are free by now.
+
+        One statement settles each run of neighbours that need the same change with the same options.
+        """
+        conflicts = sorted(self._conflicts(calls), key=attrgetter("unique_key"))
+        ids |= {conflict.unique_key: conflict.job_id for conflict in conflicts if conflict.statement is None}
         to_settle = (conflict for conflict in conflicts if conflict.statement is not None)
         alike = groupby(to_settle, key=lambda conflict: (conflict.statement, id(calls[conflict.unique_key].options)))
         for (name, _), neighbours in alike:
@@ -202,9 +225,6 @@ class _Insertion:
             ids |= {job.unique_key: job.job_id for job in settled}
             self.inserted.ready |= {job.queue for job in settled if job.is_ready}
             self.inserted.limited |= {job.concurrency_key for job in settled if job.concurrency_key is not None}
-        for position in positions:
-            self.inserted.ids[position] = ids.get(str(self._calls[position].keys.unique), 0)
-        return freed
 
     def _conflicts(self, calls: Mapping[str, KeyedCall]) -> list[Conflict]:
         """Find the jobs that hold these keys, with one statement for all calls with the same options."""
@@ -233,18 +253,45 @@ class _Insertion:
         return [*self._settle(name, calls[:half]), *self._settle(name, calls[half:])]
 
 
+def _changes(calls: Iterable[KeyedCall]) -> dict[str, list[KeyedCall]]:
+    """Return the calls of each key that may change the job which holds it; one that changes nothing if none does."""
+    found: dict[str, list[KeyedCall]] = {}
+    for call in calls:
+        of_key = found.setdefault(str(call.keys.unique), [])
+        if not of_key or of_key[-1].options["on_conflict"] == OnConflict.KEEP or _supersedes(call, of_key[-1]):
+            of_key[-1:] = [call]
+        elif call.options["on_conflict"] != OnConflict.KEEP:
+            of_key.append(call)
+    return found
+
+
+def _supersedes(later: KeyedCall, call: KeyedCall) -> bool:
+    """Whether a job is the same after both calls as after the later one alone."""
+    if later.options is call.options:
+        return True
+    both = later.options, call.options
+    return all(one["on_conflict"] == OnConflict.REPLACE and one["tasks"] == later.options["tasks"] for one in both)
+
+
 def _merged(calls: Sequence[KeyedCall], positions: Sequence[int]) -> list[tuple[KeyedCall, list[int]]]:
-    """Merge the calls at these positions that have the same key; return each with the positions that it answers."""
+    """Merge the calls at these positions that have the same key; return each with the positions that it answers.
+
+    Calls that may move the job of the first to another time are left out: they meet it when it is there.
+    """
     merged: dict[str | int, tuple[KeyedCall, list[int]]] = {}
+    moved: set[str | int] = set()
     for position in positions:
         call = calls[position]
         key = position if call.keys.unique is None else call.keys.unique
-        if key in merged:
-            first, places = merged[key]
-            places.append(position)
-            merged[key] = _replaced(first, call), places
-        else:
+        if key not in merged:
             merged[key] = call, [position]
+            continue
+        first, places = merged[key]
+        if call.options["on_conflict"] in MOVES and (key in moved or call.options is not first.options):
+            moved.add(key)
+            continue
+        places.append(position)
+        merged[key] = _replaced(first, call), places
     return list(merged.values())
 
 

@@ -145,6 +145,65 @@ def test_last_call_of_mixed_ones_replaces_those_of_its_task():
     assert (job.args, job.metadata, job.queue) == (["new"], {"is": "new"}, "default")
 
 
+def changed(**options):
+    return app.record.using(unique_key="k", **options)
+
+
+KEPT, OF_ANOTHER = changed().bind("kept"), app.noop.using(unique_key="k", on_conflict="replace").bind()
+REPLACED = changed(on_conflict="replace").bind("replaced")
+AT_ONCE, DELAYED = changed(on_conflict="earlier").bind("x"), changed(delay=2 * HOUR).bind("first")
+LATER, MUCH_LATER = (changed(on_conflict="later", delay=number * HOUR).bind("x") for number in (3, 5))
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        (REPLACED, KEPT),
+        (REPLACED, OF_ANOTHER),
+        (REPLACED, REPLACED, LATER, KEPT),
+        (LATER, REPLACED, OF_ANOTHER),
+        (DELAYED, AT_ONCE),
+        (DELAYED, AT_ONCE, LATER, KEPT),
+        (MUCH_LATER, LATER, REPLACED),
+        (MUCH_LATER, AT_ONCE, REPLACED, LATER),
+        (AT_ONCE, LATER, AT_ONCE),
+    ],
+)
+@pytest.mark.parametrize("is_free", [False, True])
+@pytest.mark.django_db
+def test_calls_with_one_key_do_in_a_bulk_what_they_do_one_by_one(calls, is_free):
+    stored = []
+    for enqueue_all in (enqueue_many, lambda given: [call.enqueue() for call in given]):
+        Job.objects.all().delete()
+        before = [] if is_free else [enqueue("old", delay=2 * HOUR), enqueue("other", key="a"), enqueue(key="z")]
+        others = [app.record.using(unique_key=key).bind("x") for key in "az"]
+        handles = enqueue_all([others[0], *calls, others[1]])[1:-1]
+        job = Job.objects.get(unique_key="k")
+        assert {handle.id for handle in handles} == {job.pk}
+        assert [handle.created for handle in handles] == [not before, *[False] * (len(calls) - 1)]
+        stored.append((job.task, job.args, job.status, hours_ahead(job.pk)))
+    assert stored[0] == stored[1]
+
+
+@pytest.mark.django_db
+def test_calls_move_the_job_that_takes_a_key_from_an_expired_one(sql, django_assert_max_num_queries):
+    expired = enqueue("old", expires=HOUR)
+    sql("UPDATE pgqueue_jobs SET expires_at = run_at")
+    with django_assert_max_num_queries(20):
+        handles = enqueue_many([KEPT, LATER])
+    assert [handle.created for handle in handles] == [True, False]
+    assert handles[0].id == handles[1].id != expired.id
+    assert hours_ahead(handles[0].id) == 3
+
+
+@pytest.mark.django_db
+def test_calls_of_one_key_with_the_same_change_are_settled_together(django_assert_num_queries):
+    enqueue("old")
+    with django_assert_num_queries(7):  # four for savepoints
+        enqueue_many([changed(on_conflict="replace").bind(f"{number}") for number in range(100)])
+    assert Job.objects.get().args == ["99"]
+
+
 @pytest.mark.django_db
 def test_mixed_calls_take_their_keys_in_order_whatever_their_tasks(django_assert_num_queries):
     """One statement inserts them: two callers with the same keys would deadlock if each task came by itself."""
