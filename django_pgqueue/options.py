@@ -155,6 +155,7 @@ class Options:
         check_flag("keep_result", self.keep_result)
         if not isinstance(self.metadata, Mapping):
             raise InvalidOption(f"metadata is a JSON object, not {self.metadata!r}.")
+        object.__setattr__(self, "metadata", dict(self.metadata))
         if self.run_at is not None:
             check_instant("run_at", self.run_at)
         if self.delay is not None:

@@ -116,6 +116,13 @@ def test_wrong_option_is_named_with_its_bounds(options, message):
         app.noop.using(**options)
 
 
+def test_metadata_stay_as_they_were_given():
+    given = {"a": 1}
+    options = Options(metadata=given)
+    given["b"] = 2
+    assert options.metadata == {"a": 1}
+
+
 @pytest.mark.parametrize("priority", [-100, 0, 100])
 def test_priorities_within_bounds_are_accepted(priority):
     assert app.noop.using(priority=priority).options.priority == priority

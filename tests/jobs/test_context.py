@@ -136,6 +136,13 @@ def test_metadata_is_not_written_to(claimed_alone):
         claimed_alone.metadata["b"] = 2
 
 
+@pytest.mark.django_db
+def test_metadata_may_be_given_to_another_job(claimed_alone):
+    claimed_alone.update_metadata(a=1)
+    handle = app.noop.using(metadata=claimed_alone.metadata).enqueue()
+    assert handle.state().metadata == {"a": 1}
+
+
 def told(loop):
     """Return the progress after each row of a loop that is a job's."""
     with entered(CurrentJob(job())):
