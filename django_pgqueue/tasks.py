@@ -13,7 +13,7 @@ from django_pgqueue.exceptions import ConfigurationError, InvalidOption
 from django_pgqueue.jobs.context import JobContext, current_job
 from django_pgqueue.jobs.enqueue import (
     arguments_of,
-    check_arguments,
+    check_call,
     insert_calls,
     insert_many,
     insert_on_each,
@@ -236,15 +236,17 @@ class Call(Generic[R_co]):
         For projects whose data and whose queue are in different databases. A crash between the two commits loses the
         job. So does an earlier ``on_commit`` function that raises and is not ``robust``: Django drops those behind it.
 
-        Arguments are checked now; without an open transaction on ``using`` the job is enqueued at once.
+        Arguments, keys and metadata are checked now. Without an open transaction on ``using`` the job is enqueued at
+        once.
 
         Args:
             using: the alias whose commit is waited for.
 
         Raises:
-            InvalidArguments: they do not fit the signature or are not JSON. The others as ``enqueue``.
+            InvalidArguments: they do not fit the signature or are not JSON.
+            InvalidOption: a key that the task computes cannot be one. The others as ``enqueue``.
         """
-        check_arguments(self.task, self.args, self.kwargs)
+        check_call(self.task, self.args, self.kwargs)
         transaction.on_commit(lambda: enqueue_one(self.task, self.args, self.kwargs), using=using)
 
 

@@ -22,7 +22,7 @@ from django_pgqueue.flow.backlog import check_backlog, max_backlog
 from django_pgqueue.jobs import unique
 from django_pgqueue.jobs.context import find_current
 from django_pgqueue.jobs.redaction import in_errors
-from django_pgqueue.jobs.routing import route
+from django_pgqueue.jobs.routing import route, shard_key_of
 from django_pgqueue.jobs.serialization import Arguments, check_signature, encode, encode_many, numbered
 from django_pgqueue.jobs.unique import InsertResult
 from django_pgqueue.middleware import UNSEEN, Unseen, around_insert, surrounding
@@ -248,10 +248,15 @@ def send_enqueued(task: TaskDefinition, inserted: InsertResult) -> None:
         announce(job_enqueued, task.name, **named)
 
 
-def check_arguments(task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Raise InvalidArguments unless a job can be made of these arguments."""
+def check_call(task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raise what enqueueing would of arguments, keys and metadata."""
     check_signature(task, args, kwargs)
     encode_arguments(task, args, kwargs)
+    encode(task.options.metadata, what="metadata")
+    with in_errors([(task, args, kwargs)]):
+        task.keys_of(args, kwargs)
+    if conf.is_on_several(task.options.queue) and task.options.database is None:
+        shard_key_of(task, args, kwargs)
 
 
 def check_calls(calls: Sequence[BoundCall]) -> None:

@@ -12,13 +12,14 @@ from django.test import TestCase, TransactionTestCase
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import aenqueue_many, enqueue, enqueue_many, middleware, registry, tasks
+from django_pgqueue import Limit, aenqueue_many, enqueue, enqueue_many, middleware, registry, tasks
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import Notification
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidOption, TaskDoesNotExist
 from django_pgqueue.jobs.enqueue import insert_calls
 from django_pgqueue.models import Job
 from django_pgqueue.signals import job_enqueued
+from tests.support.keyed import keyed
 from tests.support.many import enqueued_ids
 from tests.support.sleeping import fall_asleep
 from tests.support.waiting import eventually
@@ -509,8 +510,25 @@ def test_enqueue_on_commit_waits_for_the_other_database():
         app.record.bind("x").enqueue_on_commit(using="other")
         assert Job.objects.count() == 0
     assert Job.objects.get().args == ["x"]
-    with pytest.raises(InvalidArguments), transaction.atomic(using="other"):
-        app.record.bind(float("nan")).enqueue_on_commit(using="other")
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+@pytest.mark.parametrize(
+    ("task", "argument", "error"),
+    [
+        (app.record, float("nan"), InvalidArguments),
+        (app.record.using(metadata={"a": float("nan")}), "x", InvalidArguments),
+        (keyed(unique=lambda label: label * 600), "x", InvalidOption),
+        (keyed(queue="several", unique=True, limit=Limit("label")), "x", InvalidOption),
+    ],
+    ids=["arguments", "metadata", "long key", "two shards"],
+)
+def test_enqueue_on_commit_checks_the_call_before_the_commit(settings, task, argument, error):
+    settings.PGQUEUE = settings.PGQUEUE | {
+        "SHARDS": {alias: {"number": place, "queues": ["several"]} for place, alias in enumerate(["default", "other"])}
+    }
+    with transaction.atomic(using="other"), pytest.raises(error):
+        task.bind(argument).enqueue_on_commit(using="other")
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
