@@ -55,7 +55,7 @@ def make_job(
         "queue": options.queue,
         "lease_token": 0,
         "claimed_at": time.monotonic(),
-        "database": conf.database_here,
+        "database": task.database if task else conf.database_here,
     }
     return ClaimedJob(**values | changes)
 

@@ -15,6 +15,11 @@ from tests.app import contract, helped
 from tests.support.marks import labels
 
 
+@task
+def database_here():
+    return current_job().database
+
+
 def test_code_has_a_job_in_the_block_and_not_after():
     with as_job(attempt=3, metadata={"order": 7}) as job:
         assert current_job() is job
@@ -29,6 +34,15 @@ def test_job_is_that_of_a_task():
             assert (job.task, job.is_kill_requested) == ("tests.app.helped.note", True)
     with as_job(helped.note.using(queue="mail", max_attempts=2, metadata={"a": 1}), attempt=3) as job:
         assert (job.queue, job.attempt, job.max_attempts, job.metadata) == ("mail", 3, 3, {"a": 1})
+
+
+def test_job_is_on_the_database_of_its_queue(settings):
+    settings.PGQUEUE = settings.PGQUEUE | {"SHARDS": {"other": {"number": 1, "queues": ["abroad"]}}}
+    for given in (database_here.using(queue="abroad"), database_here.using(database="other")):
+        assert run_job(given.bind()) == "other"
+        with as_job(given):
+            assert database_here() == "other"
+    assert run_job(database_here.bind()) == "default"
 
 
 def test_what_the_code_tells_is_kept_with_the_job():
