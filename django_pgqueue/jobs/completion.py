@@ -20,6 +20,7 @@ from django_pgqueue.jobs.waiter import Waiter, waiter_for
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 
 Timeout = float | dt.timedelta
 
@@ -84,9 +85,9 @@ def wait_all(handles: Iterable[JobHandle[Any]], timeout: Timeout, *, return_exce
 
     Raises:
         TimeoutError: some have not ended by then. They go on.
-        JobDied: one is dead; the first in the order of the handles, once all have ended.
-        ResultNotKept: one has succeeded, and its result is not there.
-        JobNotCommitted, JobDoesNotExist, InvalidOption: as ``as_completed``.
+        JobDied, ResultNotKept, JobDoesNotExist: one has no result; the first in the order of the handles, once all
+            have ended.
+        JobNotCommitted, InvalidOption: as ``as_completed``.
     """
     completion = as_completed(handles, timeout)
     return _results(completion.by_place(), return_exceptions=return_exceptions)
@@ -117,16 +118,23 @@ async def await_all(
     return _results(await completion.aby_place(), return_exceptions=return_exceptions)
 
 
-def _results(ended: Sequence[EndedJob[Any]], *, return_exceptions: bool) -> list[Any]:
+def _results(ended: Sequence[EndedJob[Any] | JobDoesNotExist], *, return_exceptions: bool) -> list[Any]:
     results: list[Any] = []
     for one in ended:
         try:
-            results.append(one.result())
+            results.append(_raised(one).result())
         except NoResult as error:
             if not return_exceptions:
                 raise
             results.append(error)
     return results
+
+
+def _raised(ended: EndedJob[R] | JobDoesNotExist) -> EndedJob[R]:
+    """Return a job that has ended; raise that there is none."""
+    if isinstance(ended, JobDoesNotExist):
+        raise ended
+    return ended
 
 
 class Completion(Generic[R]):
@@ -138,22 +146,22 @@ class Completion(Generic[R]):
 
     @async_unsafe("as_completed() would block the event loop. Loop by async for, or use await_all().")
     def __iter__(self) -> Iterator[EndedJob[R]]:
-        return (ended for _, ended in self._loop())
+        return (_raised(ended) for _, ended in self._loop())
 
     async def __aiter__(self) -> AsyncIterator[EndedJob[R]]:
         async for _, ended in self._aloop():
-            yield ended
+            yield _raised(ended)
 
     @async_unsafe("wait_all() would block the event loop. Use await_all().")
-    def by_place(self) -> list[EndedJob[R]]:
-        """Wait for all; return them in the order of the handles."""
+    def by_place(self) -> list[EndedJob[R] | JobDoesNotExist]:
+        """Wait for all; return them in the order of the handles, an error in place of each that is not there."""
         return _in_order(dict(self._loop()))
 
-    async def aby_place(self) -> list[EndedJob[R]]:
+    async def aby_place(self) -> list[EndedJob[R] | JobDoesNotExist]:
         """Do what ``by_place`` does from async code."""
         return _in_order({place: ended async for place, ended in self._aloop()})
 
-    def _loop(self) -> Iterator[tuple[int, EndedJob[R]]]:
+    def _loop(self) -> Iterator[tuple[int, EndedJob[R] | JobDoesNotExist]]:
         done: queue.SimpleQueue[int] = queue.SimpleQueue()
         deadline = time.monotonic() + self._seconds
         waiters = self._waiters(done.put)
@@ -164,14 +172,14 @@ class Completion(Generic[R]):
                 if place is None:
                     raise self._too_late(number, waiters)
                 if (ended := self._ended(place, waiters[place])) is None:
-                    waiters[place] = self._wait_anew(place, done.put)
+                    waiters[place] = self._wait_again(place, done.put)
                     continue
                 number += 1
                 yield place, ended
         finally:
             _forget(waiters)
 
-    async def _aloop(self) -> AsyncIterator[tuple[int, EndedJob[R]]]:
+    async def _aloop(self) -> AsyncIterator[tuple[int, EndedJob[R] | JobDoesNotExist]]:
         loop, done = asyncio.get_running_loop(), asyncio.Queue[int]()
         deadline = time.monotonic() + self._seconds
 
@@ -186,7 +194,7 @@ class Completion(Generic[R]):
                 if place is None:
                     raise self._too_late(number, waiters)
                 if (ended := await self._aended(place, waiters[place])) is None:
-                    waiters[place] = self._wait_anew(place, tell)
+                    waiters[place] = self._wait_again(place, tell)
                     continue
                 number += 1
                 yield place, ended
@@ -205,22 +213,26 @@ class Completion(Generic[R]):
             waiter.add_done_callback(functools.partial(_at_end, tell, place))
         return waiters
 
-    def _wait_anew(self, place: int, tell: Callable[[int], object]) -> Waiter:
+    def _wait_again(self, place: int, tell: Callable[[int], object]) -> Waiter:
         handle = self._handles[place]
         waiter = waiter_for(handle.database, handle.id, pause=conf.poll_seconds)
         waiter.add_done_callback(functools.partial(_at_end, tell, place))
         return waiter
 
-    def _ended(self, place: int, waiter: Waiter) -> EndedJob[R] | None:
-        """Return the job that has ended; None: it is on its way, wait anew."""
+    def _ended(self, place: int, waiter: Waiter) -> EndedJob[R] | JobDoesNotExist | None:
+        """Return the job that has ended, or that there is none; None: it is on its way, wait again."""
         handle = self._handles[place]
         try:
             return EndedJob(handle, waiter.result())
         except JobDoesNotExist:
+            pass
+        try:
             state = ended_for_the_caller(handle)
+        except JobDoesNotExist as error:
+            return error
         return None if state is None else EndedJob(handle, state)
 
-    async def _aended(self, place: int, waiter: Waiter) -> EndedJob[R] | None:
+    async def _aended(self, place: int, waiter: Waiter) -> EndedJob[R] | JobDoesNotExist | None:
         if waiter.exception() is None:
             return EndedJob(self._handles[place], waiter.result())
         return await sync_to_async(self._ended, thread_sensitive=True)(place, waiter)
@@ -259,7 +271,7 @@ async def _anext_of(done: "asyncio.Queue[int]", deadline: float) -> int | None:
         return None
 
 
-def _in_order(by_place: dict[int, EndedJob[R]]) -> list[EndedJob[R]]:
+def _in_order(by_place: dict[int, T]) -> list[T]:
     return [by_place[place] for place in range(len(by_place))]
 
 

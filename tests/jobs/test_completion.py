@@ -133,6 +133,19 @@ def test_death_is_raised_once_all_have_ended_or_put_in_its_place(queue):
         assert results[1] == 5
 
 
+@pytest.mark.parametrize("wait", [jobs.wait_all, async_to_sync(jobs.await_all)], ids=["wait_all", "await_all"])
+def test_job_of_which_nothing_is_kept_is_told_once_all_have_ended(queue, wait):
+    unkept, alive = app.unkept.using(queue="b").enqueue(), app.noop.enqueue()
+    succeed(queue, unkept)
+    with pytest.raises(TimeoutError):
+        wait([unkept, alive], 0.2)
+    end(queue, result="5")
+    with pytest.raises(JobDoesNotExist, match="keep_result=False"):
+        wait([unkept, alive], PATIENCE_SECONDS)
+    missing, result = wait([unkept, alive], PATIENCE_SECONDS, return_exceptions=True)
+    assert (type(missing), result) == (JobDoesNotExist, 5)
+
+
 def test_timeout_is_for_the_whole_loop(queue):
     ended, waits = several(2)
     succeed(queue, ended)
