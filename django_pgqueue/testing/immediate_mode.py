@@ -70,8 +70,12 @@ class _EndOfBlock:
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.ids: list[int] = []
         self._connection = connection
+        self._test = [block for block in connection.atomic_blocks if is_of_test(block)][-1]
 
     def __call__(self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:  # noqa: FBT001 - as Django calls it
+        if self._test not in self._connection.atomic_blocks:  # no statement has come after a block without a savepoint
+            self._connection.execute_wrappers.remove(self)
+            return execute(sql, params, many, context)
         result = execute(sql, params, many, context)
         if all(map(is_of_test, self._connection.atomic_blocks)):
             self._connection.execute_wrappers.remove(self)

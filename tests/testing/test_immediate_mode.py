@@ -6,6 +6,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase, override_settings
+from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue.exceptions import InvalidArguments, JobFailed
 from django_pgqueue.models import DeadJob, Job, SucceededJob
@@ -205,3 +206,17 @@ def test_follow_up_on_another_database_runs_too(shard, settings, registry_of):
 
     registry_of(hand_over).enqueue()
     assert labels() == ["far"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_statements_of_later_tests_run_no_jobs_of_one_that_is_over():
+    test = transaction.atomic()
+    test._from_testcase = True
+    with IMMEDIATE, test:
+        with transaction.atomic(savepoint=False):
+            helped.note.enqueue("left")
+        transaction.set_rollback(True)
+    with CaptureQueriesContext(connection) as caught:
+        assert not Mark.objects.exists()
+    assert len(caught) == 1
+    assert not connection.execute_wrappers
