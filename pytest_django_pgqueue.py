@@ -58,22 +58,22 @@ def assert_not_enqueued(pgqueue: Any) -> Any:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Look for jobs when the test has passed, while its transaction is still open."""
-    if not _is_watched(item):
+    if not (watched := _watched(item)):
         return (yield)
     from django_pgqueue.testing.assertions import complaint, due_jobs  # noqa: PLC0415 - see above
 
-    before = {job.pk for job in due_jobs()}
+    before = due_jobs(watched)
     case = _test_case_of(item)
     if case is not None:  # it has rolled back by the time it is over
 
         def look() -> None:
             if not getattr(item, "_excinfo", None):  # the test has passed so far
-                _fail_with(complaint(before))
+                _fail_with(complaint(watched, before))
 
         case.addCleanup(look)
         return (yield)
     outcome = yield
-    _fail_with(complaint(before))
+    _fail_with(complaint(watched, before))
     return outcome
 
 
@@ -82,14 +82,14 @@ def _fail_with(text: str) -> None:
         pytest.fail(text, pytrace=False)
 
 
-def _is_watched(item: pytest.Item) -> bool:
-    """Whether the test may use the database of the queue, and is to leave nothing behind in it."""
+def _watched(item: pytest.Item) -> list[str]:
+    """Return the databases of the queue that the test may use, and is to leave nothing behind in."""
     is_on = item.config.getoption(OPTION) or item.config.getini(INI)
     if not is_on or item.get_closest_marker(MARKER) is not None or not (allowed := _databases_of(item)):
-        return False
+        return []
     from django_pgqueue.conf import conf  # noqa: PLC0415 - see above
 
-    return allowed == "__all__" or conf.database in allowed
+    return [alias for alias in conf.databases if allowed == "__all__" or alias in allowed]
 
 
 def _databases_of(item: pytest.Item) -> Any:

@@ -113,6 +113,14 @@ class SimpleTest(SimpleTestCase):
         pass
 """
 
+SHARDED = """
+from tests.settings import *
+
+PGQUEUE = {**PGQUEUE, "SHARDS": {"other": {"number": 1, "queues": ["abroad"]}}}
+for database in DATABASES.values():
+    database.get("TEST", {}).pop("TEMPLATE", None)  # which has no tables of a shard
+"""
+
 FAILING = {"test_assert_fails", "test_error_is_told_before_what_is_left", "test_error_of_a_case_is_told_alone"}
 
 
@@ -163,6 +171,29 @@ def test_test_that_leaves_jobs_behind_fails_where_that_is_asked_for(tmp_path):
     told = re.findall(r"^The test has left (.*) behind to run now\.", result.stdout, flags=re.MULTILINE)
     assert told == ["a job"] * 5, result.stdout
     assert "tests.app.helped.note('a') on 'default', queued, due at once" in result.stdout
+
+
+def test_jobs_left_on_any_database_of_the_queue_are_found(tmp_path):
+    (tmp_path / "sharded.py").write_text(SHARDED)
+    code = """
+import pytest
+from tests.app import helped
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+@pytest.mark.parametrize("queue", ["default", "abroad"])
+def test_due_one_is_left(queue):
+    helped.note.using(queue=queue).enqueue("a")
+
+
+@pytest.mark.django_db
+def test_other_databases_are_not_asked():
+    pass
+"""
+    path = f"{ROOT}{os.pathsep}{tmp_path}"
+    result = run(tmp_path, "--pgqueue-no-leftovers", code=code, DJANGO_SETTINGS_MODULE="sharded", PYTHONPATH=path)
+    assert re.findall(r"note\('a'\) on '(\w+)'", result.stdout) == ["default", "abroad"], result.stdout
+    assert "1 passed" in result.stdout
 
 
 def test_leftovers_are_allowed_otherwise(tmp_path):

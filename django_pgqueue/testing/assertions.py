@@ -338,16 +338,19 @@ def _jobs(number: int) -> str:
 # Jobs left behind
 
 
-def due_jobs() -> list[Job]:
-    """Return the jobs that are to run now; none where a broken transaction allows no query."""
-    if is_broken(connections[conf.database]):
-        return []
-    return list(to_run(conf.database).filter(run_at__lte=Now()))
+def due_jobs(aliases: Iterable[str]) -> dict[tuple[str, int], Job]:
+    """Return the jobs that are to run now, by alias and id; none where a broken transaction allows no query."""
+    return {
+        (alias, job.pk): job
+        for alias in aliases
+        if not is_broken(connections[alias])
+        for job in to_run(alias).filter(run_at__lte=Now())
+    }
 
 
-def complaint(before: Collection[int]) -> str:
+def complaint(aliases: Iterable[str], before: Collection[tuple[str, int]]) -> str:
     """Return a complaint about jobs that are due and were not among these; empty if there are none."""
-    left = [job for job in due_jobs() if job.pk not in before]
+    left = [job for place, job in due_jobs(aliases).items() if place not in before]
     if not left:
         return ""
     jobs = "a job" if len(left) == 1 else f"{len(left)} jobs"
