@@ -47,8 +47,9 @@ class JobHandle(Generic[R_co]):
 
     Attributes:
         id: its id for life, whichever table it is in.
-        task: the task's name; "" where only the id is known.
-        queue: the queue it was put on; "" where only the id is known.
+        task: the task's name; "" where only the id is known. Of a call that met its conflicting job, that of the call;
+            ``state()`` has that of the job.
+        queue: the queue it was put on; "" where only the id is known. The same holds.
         database: the alias it was put on.
         created: whether it is a new job; False: the one that had the unique key already, or only the id is known.
     """
@@ -262,7 +263,7 @@ def holder_of(unique_key: str, database: str | None) -> JobHandle[Any] | None:
 
 
 def ended_for_the_caller(handle: JobHandle[Any]) -> JobState | None:
-    """Return a job that a waiter has not found; None: wait anew, it is committed, or on its way by an outbox.
+    """Return a job that a waiter has not found; None: wait again, it is committed, or comes by an outbox.
 
     In a test it may have ended in the transaction that enqueued it.
     """
