@@ -13,7 +13,6 @@ from django.db import Error
 
 from django_pgqueue.db.connections import Database, MaintenanceConnection, QueueConnection
 from django_pgqueue.db.errors import is_too_much
-from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs.manage import kill
 from django_pgqueue.services import repeat_slices
 from django_pgqueue.states import WorkflowStatus
@@ -21,6 +20,7 @@ from django_pgqueue.workflows.advance import (
     AT_ONCE,
     Advanced,
     advance,
+    end,
     late_workflows,
     move_members,
     moving_stages,
@@ -76,13 +76,13 @@ def sweep_stages(database: Database, *, after: int = 0) -> StageSweep:
 
 
 class MoveResult(NamedTuple):
-    moved: int  # members that were opened, removed or killed, and stages that were left for later
+    moved: int  # members that were opened, removed or killed, children that were ended, and stages left for later
     opened: Opened
     announcements: dict[str, set[str]]  # payloads by channel, of kills
 
 
 def move_slices(database: QueueConnection) -> MoveResult:
-    """Open or remove up to 1,000 members of each of up to 100 stages."""
+    """Open or remove up to 1,000 members of each of up to 100 stages; end what members of skipped ones have begun."""
     number, opened, announcements = 0, Opened(), dict[str, set[str]]()
     for stage in moving_stages(database):
         with database.transaction():
@@ -91,6 +91,8 @@ def move_slices(database: QueueConnection) -> MoveResult:
             if moved.kills:
                 killed = kill(moved.kills, by=stage.killed_by, database=connection)
                 number += len(killed.dead) + len(killed.requested)
+            for child_id in moved.children:
+                number += len(end(database, child_id, stage.children_end_as, by=stage.killed_by).ended)
         number += moved.moved
         opened = opened.and_also(moved)
         for channel, payloads in connection.announcements.items():
@@ -100,12 +102,8 @@ def move_slices(database: QueueConnection) -> MoveResult:
 
 def fail_late(database: Database) -> int:
     """End up to 100 workflows whose deadline has passed, as failed; return their number."""
-    ended = 0
-    for workflow_id in late_workflows(database):
-        asked = {"id": workflow_id, "status": WorkflowStatus.FAILED, "by": "", "waits": False}
-        told = Advanced.read(database.rows(statement("end_workflow"), asked))
-        ended += len(told.ended)
-    return ended
+    late = late_workflows(database)
+    return sum(len(end(database, workflow_id, WorkflowStatus.FAILED, by="").ended) for workflow_id in late)
 
 
 class StageKeeper:

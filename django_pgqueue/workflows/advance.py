@@ -43,6 +43,7 @@ class Advanced(NamedTuple):
         locked: stages whose workflow another session has locked.
         parents: stages that have waited for a workflow that is over now.
         kills: ids of live members of skipped stages.
+        children: ids of open workflows that members of skipped or killed stages have begun, up to 100 of a stage.
         moved: number of members that were opened or removed, and of stages that were left for later and are decided.
         has_more: whether a stage may have more of them, or stages were left for later, for maintenance to move.
         ended: ids of workflows that were ended.
@@ -57,6 +58,7 @@ class Advanced(NamedTuple):
     moved: int = 0
     has_more: bool = False
     ended: tuple[int, ...] = ()
+    children: tuple[int, ...] = ()
 
     @classmethod
     def read(cls, rows: Iterable[tuple[str, str]]) -> "Advanced":
@@ -77,6 +79,7 @@ class Advanced(NamedTuple):
             sum(ids("moved")),
             MOVED_AT_ONCE in ids("moved") or "left" in names,
             tuple(ids("ended")),
+            tuple(ids("child")),
         )
 
 
@@ -202,6 +205,7 @@ class MovingStage(NamedTuple):
     status: str
     killed_by: str  # who has killed it, or its workflow
     is_killed: bool  # itself
+    children_end_as: str  # the status of the open workflows that its members have begun
 
 
 def moving_stages(database: Database, workflow_id: int | None = None) -> list[MovingStage]:
@@ -211,8 +215,14 @@ def moving_stages(database: Database, workflow_id: int | None = None) -> list[Mo
 
 
 def move_members(database: Database, stage_id: int) -> Advanced:
-    """Open or remove up to 1,000 members of a stage; return the jobs to announce and to kill."""
+    """Open or remove up to 1,000 members of a stage; return jobs to announce and to kill, and workflows to end."""
     return Advanced.read(database.rows(statement("move_members"), {"stage_id": stage_id}))
+
+
+def end(database: Database, workflow_id: int, status: str, *, by: str) -> Advanced:
+    """End a workflow that is open, unless another session has locked it. Its stages are cleared in slices."""
+    asked = {"id": workflow_id, "status": status, "by": by}
+    return Advanced.read(database.rows(statement("end_workflow"), asked))
 
 
 def late_workflows(database: Database) -> list[int]:

@@ -166,11 +166,12 @@ class WorkflowHandle:
         """Kill the workflow, or one stage of it, and the workflows that members have begun.
 
         Of the workflow nothing opens any more, and members that are not open yet are removed. The others are killed as
-        by ``jobs.kill``: of more than some thousand the rest in the background.
+        by ``jobs.kill``: of more than some thousand the rest in the background, and so are more than 100 workflows, and
+        those to which a transaction is adding.
 
-        A stage that is killed takes no more members and is over when its last one has ended: one that runs is asked to
-        stop. Then those behind it that wait for its success are skipped, those for its end or a death open, other
-        branches go on, and the workflow fails in the end, with each ``on_death``.
+        A stage that is killed takes no more members, is sealed, also for a rerun, and is over when its last one has
+        ended: one that runs is asked to stop. Then those behind it that wait for its success are skipped, those for its
+        end or a death open, other branches go on, and the workflow fails in the end, with each ``on_death``.
 
         Args:
             by: user who does it, or the username; kept in the history of jobs that are killed.
@@ -179,7 +180,7 @@ class WorkflowHandle:
             Whether it was open; of a stage: whether it was not over, or killed, before.
 
         Raises:
-            InvalidWorkflow: there is no such stage.
+            InvalidWorkflow: there is no such stage, or the transaction is at a higher level than READ COMMITTED.
         """
         if stage is not None:
             return members.kill_stage(self.id, stage, by=by, database=self.database)

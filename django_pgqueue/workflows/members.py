@@ -18,11 +18,14 @@ from django_pgqueue.outbox.writing import outbox_for
 from django_pgqueue.states import StageStatus, WorkflowStatus
 from django_pgqueue.tasks import Call
 from django_pgqueue.validation import By, check_snapshot, name_of
-from django_pgqueue.workflows.advance import Advanced, advance, move_members, moving_stages, notify_opened
+from django_pgqueue.workflows.advance import Advanced, advance, end, move_members, moving_stages, notify_opened
 from django_pgqueue.workflows.records import STAGES_OF_ONE, workflow_id_of
 
 MOST_SLICES = 10
 """Maximum number of slices of members that are removed in the transaction of a kill; the rest is left to workers."""
+
+MOST_ENDED = 100
+"""Maximum number of workflows that are ended in the transaction of a kill."""
 
 
 def check_calls(calls: Any, what: str) -> list[Call[Any]]:
@@ -190,8 +193,6 @@ def skip(workflow_id: int, stage: str | int, *, by: By, database: str) -> bool:
             return False
         announce(caller, Advanced.read(caller.rows(statement("settle_stage"), {"id": found.id, "action": "skip"})))
         clear(caller, workflow_id, by=by)
-        for (child_id,) in caller.rows(statement("open_children"), {"stage_id": found.id}):
-            end_workflow(child_id, by=by, database=database)
     return True
 
 
@@ -204,8 +205,6 @@ def kill_stage(workflow_id: int, stage: str | int, *, by: By, database: str) -> 
         if found.is_closed:
             return False
         caller.rows(statement("kill_stage"), {"id": found.id, "by": by})
-        for (child_id,) in caller.rows(statement("open_children"), {"stage_id": found.id}):
-            end_workflow(child_id, by=by, database=database)
         clear(caller, workflow_id, by=by)
         if found.status == StageStatus.BLOCKED:
             announce(caller, Advanced.read(caller.rows(statement("settle_stage"), {"id": found.id, "action": "kill"})))
@@ -218,27 +217,33 @@ def end_workflow(workflow_id: int, *, by: By, database: str) -> bool:
     """Kill a workflow in the caller's transaction; return whether it was open."""
     caller, by = CallerConnection(database), name_of(by)
     with undoable(database):
-        asked = {"id": workflow_id, "status": WorkflowStatus.KILLED, "by": by, "waits": True}
-        ended = Advanced.read(caller.rows(statement("end_workflow"), asked))
-        for one in ended.ended:
-            clear(caller, one, by=by)
-        announce(caller, ended)
+        check_snapshot(caller.rows(statement("lock_workflow"), {"workflow_id": workflow_id}))
+        ended = end(caller, workflow_id, WorkflowStatus.KILLED, by=by)
+        if ended.ended:
+            clear(caller, workflow_id, by=by)
+            announce(caller, ended)
     return bool(ended.ended)
 
 
 def clear(caller: CallerConnection, workflow_id: int, *, by: str) -> None:
-    """Remove the members of skipped stages, and kill those that are open, or of killed ones; of many the first ones."""
-    for _ in range(MOST_SLICES):
-        stages = [
-            stage
-            for stage in moving_stages(caller, workflow_id)
-            if stage.is_killed or stage.status == StageStatus.SKIPPED
-        ]
-        if not stages:
-            return
-        for stage in stages:
-            if kills := move_members(caller, stage.id).kills:
-                kill(kills, by=by, database=caller)
+    """Remove the members of skipped stages, kill those that are open, or of killed ones, and end what they have begun.
+
+    The first ones of many: the rest is left to maintenance, and so are children that another session has locked.
+    """
+    ended = [workflow_id]
+    for one in ended:  # and those that are added meanwhile
+        for _ in range(MOST_SLICES):
+            stages = [
+                stage for stage in moving_stages(caller, one) if stage.is_killed or stage.status == StageStatus.SKIPPED
+            ]
+            if not stages:
+                break
+            for stage in stages:
+                moved = move_members(caller, stage.id)
+                if moved.kills:
+                    kill(moved.kills, by=by, database=caller)
+                for child_id in moved.children[: MOST_ENDED - len(ended)]:
+                    ended += end(caller, child_id, stage.children_end_as, by=by).ended
 
 
 def announce(caller: CallerConnection, advanced: Advanced) -> None:

@@ -1,12 +1,14 @@
 """Stages that crashes leave open are closed, late workflows fail, ended ones are pruned."""
 
+import contextlib
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from django.db import OperationalError, transaction
 
 from django_pgqueue import batch, chain, group, task, workflow
-from django_pgqueue.db.connections import fence
+from django_pgqueue.db.connections import QueueConnection, fence
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
@@ -18,6 +20,8 @@ from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import DeathReason
 from django_pgqueue.testing import run_jobs
 from django_pgqueue.workflows import advance, members
+from django_pgqueue.workflows.handle import WorkflowHandle
+from django_pgqueue.workflows.members import MOST_ENDED
 from tests.app.tasks import noop
 from tests.support.passes import run_service
 from tests.support.waiting import eventually
@@ -107,17 +111,19 @@ def test_late_workflow_whose_lock_is_held_fails_the_next_time(queue, other_queue
     assert handle.state().status == "failed"
 
 
-def test_large_stages_count_for_more(queue):
-    wide(200)
+def test_large_stages_count_for_more(queue, sql):
+    """By the members that they have, whether they were declared or added."""
+    wide(260)
     end(queue)
-    Stage.objects.update(members=5000)  # as if they were
+    sql(
+        "INSERT INTO pgqueue_jobs (task, queue, args, kwargs, status, max_attempts, lease_seconds, stage_id) "
+        "SELECT task, queue, args, kwargs, status, max_attempts, lease_seconds, stage_id "
+        "FROM pgqueue_jobs CROSS JOIN generate_series(1, 100) WHERE stage_id IS NOT NULL"
+    )
     assert advance.advance(queue, advance.sweep(queue).stages).has_more
-    assert statuses() == {"ended": 1, "open": 46, "blocked": 155}
-    assert move_slices(queue).moved
-    assert statuses() == {"ended": 1, "open": 92, "blocked": 109}
-    while move_slices(queue).moved:
-        pass
-    assert statuses() == {"ended": 1, "open": 200, "blocked": 1}
+    assert statuses() == {"ended": 1, "open": 250, "blocked": 11}
+    move_until_nothing_moves(queue)
+    assert statuses() == {"ended": 1, "open": 260, "blocked": 1}
 
 
 def test_many_members_of_a_killed_workflow_are_cleared_in_slices(queue, monkeypatch):
@@ -232,9 +238,7 @@ def test_kills_of_maintenance_are_announced(queue):
     handle = group([noop.bind()]).enqueue()
     claim(queue, "default", limit=1, worker_id=1)
     with queue.transaction():
-        queue.rows(
-            advance.statement("end_workflow"), {"id": handle.id, "status": "killed", "by": "anna", "waits": True}
-        )
+        assert advance.end(queue, handle.id, "killed", by="anna").ended == (handle.id,)
     assert move_slices(queue).announcements == {"pgqueue_jobs": {""}}
 
 
@@ -374,14 +378,47 @@ def test_worker_that_is_killed_between_outcome_and_look_leaves_nothing_open(queu
     eventually(lambda: handle.status() == "succeeded")
 
 
-def test_late_workflow_ends_with_its_children_or_not_yet(queue, other_queue, sql):
+def test_late_workflow_ends_once_it_is_not_locked_and_so_do_its_children(queue, other_queue, sql):
     parent = group([noop.bind()], deadline=60).enqueue()
     child = group([noop.bind()]).enqueue()
     sql("UPDATE pgqueue_workflows SET deadline_at = statement_timestamp() WHERE id = %s", parent.id)
     sql("UPDATE pgqueue_workflows SET parent_stage_id = %s WHERE id = %s", parent.state().stages[0].id, child.id)
-    with other_queue.transaction():
-        other_queue.rows(advance.statement("share_workflow"), {"workflow_id": child.id})
+    with locked(other_queue, parent):
         assert fail_late(queue) == 0
-    assert (parent.status(), child.status()) == ("open", "open")
-    assert fail_late(queue) == 2
-    assert (parent.status(), child.status()) == ("failed", "failed")
+    assert fail_late(queue) == 1
+    with locked(other_queue, child):
+        move_until_nothing_moves(queue)
+    assert (parent.status(), child.status()) == ("failed", "open")
+    move_until_nothing_moves(queue)
+    assert child.status() == "failed"
+    assert not Job.objects.exists()
+
+
+def test_more_children_than_the_server_has_locks_for_are_ended(queue, sql):
+    """Each that is ended is locked to the end of a transaction, and many would fill the server's table of locks."""
+    parent = group([noop.bind()]).enqueue()
+    stage = parent.state().stages[0].id
+    children = MOST_ENDED * 3
+    for _ in range(children):
+        group([noop.bind()]).enqueue()
+    sql("UPDATE pgqueue_workflows SET parent_stage_id = %s WHERE id <> %s", stage, parent.id)
+    with transaction.atomic():
+        assert parent.kill(by="anna")
+        [(locks,)] = sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
+        assert locks <= MOST_ENDED
+    assert Workflow.objects.filter(status="killed", ended_by="anna").count() == MOST_ENDED
+    move_until_nothing_moves(queue)
+    assert Workflow.objects.filter(status="killed", ended_by="anna").count() == 1 + children
+    assert not Job.objects.exists()
+
+
+def move_until_nothing_moves(queue: QueueConnection) -> None:
+    while move_slices(queue).moved:
+        pass
+
+
+@contextlib.contextmanager
+def locked(queue: QueueConnection, handle: WorkflowHandle) -> Iterator[None]:
+    with queue.transaction():
+        queue.rows(advance.statement("share_workflow"), {"workflow_id": handle.id})
+        yield

@@ -93,7 +93,7 @@ def test_stages_that_are_over_take_no_members(end):
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("change", ["add", "seal", "skip", "retry"])
+@pytest.mark.parametrize("change", ["add", "seal", "skip", "kill", "retry"])
 def test_transaction_that_does_not_see_what_stages_become_is_refused(change):
     """At REPEATABLE READ it may have begun before a stage opened or closed, and would strand its member."""
     handle = batch([die_unless.bind("dead")], sealed=False).enqueue()
@@ -102,6 +102,7 @@ def test_transaction_that_does_not_see_what_stages_become_is_refused(change):
         "add": lambda: handle.add(record.bind("late"), stage="members"),
         "seal": lambda: handle.seal("members"),
         "skip": lambda: handle.skip("members"),
+        "kill": handle.kill,
         "retry": handle.retry,
     }
     with pytest.raises(InvalidWorkflow, match="at REPEATABLE READ"), transaction.atomic():

@@ -1,10 +1,11 @@
 -- Open the next thousand members of a stage that is open, or remove those of one that is skipped. Called by
 -- pgqueue_settle_stage() for the first ones, and by maintenance for the rest. A member keeps its place behind others of
 -- its priority: it is due now. Steps over locked rows; behind the last slice it begins again with those. Members of a
--- skipped stage that were open already are left to the caller, and so are all of one that was killed. Of a stage that
--- pgqueue_settle_stage() has marked, as it had decided about enough others, goes on with that. Returns the queues and
--- concurrency keys of opened members, as queue and key, the ids of those that are left, as kill, and the number of those
--- that were moved, as moved.
+-- skipped stage that were open already are left to the caller, and so are all of one that was killed, and the open
+-- workflows that members of both have begun. Of a stage that pgqueue_settle_stage() has marked, as it had decided about
+-- enough others, goes on with that. Returns the queues and concurrency keys of opened members, as queue and key, the ids
+-- of members that are left, as kill, and of up to a hundred workflows, as child, and the number of members that were
+-- moved, as moved.
 CREATE FUNCTION pgqueue_move_members(of_stage bigint)
 RETURNS TABLE (kind text, name text)
 LANGUAGE plpgsql
@@ -21,6 +22,7 @@ DECLARE
     found_queues text[];
     found_keys text[];
     others bigint[] := '{}';
+    children bigint[] := '{}';
     before jsonb;
 BEGIN
     SELECT one.status, one.moves_after, one.previous, one.killed_by
@@ -37,6 +39,16 @@ BEGIN
         END IF;
         RETURN;
     END IF;
+    IF stage.killed_by IS NOT NULL OR stage.status = 'skipped' THEN
+        children := ARRAY(
+            SELECT child.id
+            FROM pgqueue_workflows AS child
+            WHERE child.parent_stage_id = of_stage AND (child.status = 'open') IS TRUE  -- by no index on the status
+            ORDER BY child.id
+            LIMIT 100
+        );
+        RETURN QUERY SELECT 'child', one.id::text FROM unnest(children) AS one (id);
+    END IF;
     IF stage.killed_by IS NOT NULL THEN
         others := ARRAY(
             SELECT one.id
@@ -46,7 +58,7 @@ BEGIN
         );
         RETURN QUERY SELECT 'kill', one.id::text FROM unnest(others) AS one (id);
         UPDATE pgqueue_stages AS one
-        SET moves_after = CASE WHEN others <> '{}' THEN 0 END
+        SET moves_after = CASE WHEN others <> '{}' OR children <> '{}' THEN 0 END
         WHERE one.id = of_stage;
         RETURN;
     END IF;
@@ -131,7 +143,7 @@ BEGIN
     UPDATE pgqueue_stages AS one
     SET moves_after = CASE
         WHEN number = 1000 THEN last_id
-        WHEN others <> '{}' THEN 0
+        WHEN others <> '{}' OR children <> '{}' THEN 0
         ELSE (
             SELECT min(missed.id) - 1
             FROM pgqueue_jobs AS missed

@@ -23,6 +23,7 @@ DECLARE
     stage record;
     lives boolean;
     deaths integer;
+    told record;
     behind bigint[];
     parent bigint;
 BEGIN
@@ -50,7 +51,7 @@ BEGIN
         action := actions[1];
         stages := stages[2:];
         actions := actions[2:];
-        SELECT one.status, one.is_sealed, one.opens_when, one.killed_by, one.members, workflow.on_death
+        SELECT one.status, one.is_sealed, one.opens_when, one.killed_by, workflow.on_death
         INTO stage
         FROM pgqueue_stages AS one
         CROSS JOIN LATERAL pgqueue_workflow_of(one.id) AS workflow
@@ -82,8 +83,10 @@ BEGIN
             UPDATE pgqueue_stages AS one
             SET status = 'open', opened_at = statement_timestamp(), moves_after = 0
             WHERE one.id = this;
-            RETURN QUERY SELECT * FROM pgqueue_move_members(this);
-            number := number + LEAST(stage.members, 1000) / 100;
+            FOR told IN SELECT * FROM pgqueue_move_members(this) LOOP
+                RETURN QUERY SELECT told.kind, told.name;
+                number := number + CASE WHEN told.kind = 'moved' THEN told.name::integer / 100 ELSE 0 END;
+            END LOOP;
             stage.status := 'open';
             action := 'look';  -- it may be empty
         END IF;
@@ -115,8 +118,10 @@ BEGIN
             SET status = 'skipped', ended_at = statement_timestamp(), moves_after = 0
             WHERE one.id = this;
             IF stage.status = 'blocked' AND action <> 'kill' THEN  -- the caller kills those of a killed one
-                RETURN QUERY SELECT * FROM pgqueue_move_members(this);
-                number := number + LEAST(stage.members, 1000) / 100;
+                FOR told IN SELECT * FROM pgqueue_move_members(this) LOOP
+                    RETURN QUERY SELECT told.kind, told.name;
+                    number := number + CASE WHEN told.kind = 'moved' THEN told.name::integer / 100 ELSE 0 END;
+                END LOOP;
             END IF;
         END IF;
 
