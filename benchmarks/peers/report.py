@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from benchmarks.peers.catalogue import OURS, PYTHON, Peer
-from benchmarks.peers.measure import Drain
+from benchmarks.peers.measure import FAN, JOIN, SEED, Drain, jobs_in
 
 
 @dataclass
@@ -19,6 +19,7 @@ class Report:
 
     jobs: int
     server: str
+    shape: str = SEED
     drains: dict[tuple[Peer, int], list[Drain]] = field(default_factory=lambda: defaultdict(list))
     latencies: dict[Peer, list[float]] = field(default_factory=dict)
     failures: dict[Peer, str] = field(default_factory=dict)
@@ -48,7 +49,10 @@ class Report:
         """Return what is to be said about a rate: it is one until the deadline, or jobs were not called just once."""
         runs = self.drains[peer, processes]
         early = "" if all(run.is_finished for run in runs) else "~"
-        return early + ("" if all(run.is_exact(self.jobs) for run in runs) else "!")
+        return early + ("" if all(run.is_exact(jobs_in(self.shape, self.jobs)) for run in runs) else "!")
+
+
+TITLES = {SEED: "{:,} jobs", JOIN: "{:,} members, one behind", FAN: "one, {:,} members behind"}
 
 
 def median(values: Iterable[float | None]) -> float | None:
@@ -74,7 +78,7 @@ def show(report: Report) -> None:
 
 def show_drains(report: Report, processes: int) -> None:
     ours = [peer for peer in OURS if report.rate(peer, processes)]
-    title = f"{report.jobs:,} jobs, {processes} worker process{'es' if processes > 1 else ''}"
+    title = f"{TITLES[report.shape].format(report.jobs)}, {processes} worker process{'es' if processes > 1 else ''}"
     print(f"\n{title:<38}{'jobs/s':>10}   ", *(f"{peer.name + ' ahead':>29}" for peer in ours))
     for peer in report.peers():
         if rate := report.rate(peer, processes):
@@ -107,6 +111,7 @@ def write(report: Report, path: Path) -> None:
 def as_dict(report: Report) -> dict[str, object]:
     return {
         "jobs": report.jobs,
+        "shape": report.shape,
         "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "postgresql": report.server},
         "drains": [
             {

@@ -24,6 +24,8 @@ async function control (peer) {
   const orders = {
     prepare: peer.prepare,
     seed: (count) => peer.seed(Number(count)),
+    join: (members) => peer.join(Number(members)),
+    fan: (members) => peer.fan(Number(members)),
     enqueue: async () => { await peer.enqueue(); return process.hrtime.bigint() },
     left: peer.left
   }

@@ -23,6 +23,14 @@ class Queue(ABC):
     def seed(self, count: int) -> None:
         """Enqueue many no-op jobs, the fastest way there is."""
 
+    def join(self, members: int) -> None:
+        """Enqueue no-op jobs, and one more that runs once all of them have succeeded."""
+        raise NotImplementedError
+
+    def fan(self, members: int) -> None:
+        """Enqueue a no-op job, and others that run once it has succeeded."""
+        raise NotImplementedError
+
     @abstractmethod
     def enqueue(self) -> None:
         """Enqueue one no-op job; it is committed on return."""
@@ -46,6 +54,8 @@ def control(queue: Queue) -> None:
     orders = {
         "prepare": queue.prepare,
         "seed": lambda count: queue.seed(int(count)),
+        "join": lambda members: queue.join(int(members)),
+        "fan": lambda members: queue.fan(int(members)),
         "enqueue": lambda: committed_ns(queue),
         "left": queue.left,
     }

