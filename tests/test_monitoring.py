@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -176,18 +177,16 @@ def test_rules_fire_when_they_should_and_only_then(promtool):
     run(promtool, "test", "rules", str(RULES_TEST))
 
 
-@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert["alert"])
-def test_rule_that_never_fires_would_be_noticed(alert, promtool, tmp_path):
-    """By the tests that name it; the others, which take promtool most of its time, are left out."""
-    rules, tests = yaml.safe_load(RULES.read_text()), yaml.safe_load(RULES_TEST.read_text())
+def test_rules_that_never_fire_would_be_noticed(promtool, tmp_path):
+    """Each by a test that expects it."""
+    rules = yaml.safe_load(RULES.read_text())
     for rule in rules["groups"][0]["rules"]:
-        if rule["alert"] == alert["alert"]:
-            rule["expr"] = f"({rule['expr']}) and on () vector(1) > 2"
-    tests["tests"] = [test for test in tests["tests"] if alert["alert"] in json.dumps(test)]
+        rule["expr"] = f"({rule['expr']}) and on () vector(1) > 2"
     (tmp_path / "rules.yml").write_text(yaml.safe_dump(rules))
-    (tmp_path / "rules_test.yml").write_text(yaml.safe_dump(tests))
-    with pytest.raises(AssertionError, match=alert["alert"]):
-        run(promtool, "test", "rules", str(tmp_path / "rules_test.yml"))
+    shutil.copy(RULES_TEST, tmp_path)
+    with pytest.raises(AssertionError) as failed:
+        run(promtool, "test", "rules", str(tmp_path / RULES_TEST.name))
+    assert set(re.findall(r"Pgqueue\w+", str(failed.value))) == {alert["alert"] for alert in alerts()}
 
 
 def test_dashboard_asks_in_promql(promtool, tmp_path):
