@@ -2,8 +2,9 @@
 
 Each is a PostgreSQL with a standby on this machine, by streaming replication; what is committed is on the standby too
 (synchronous_commit = remote_apply). The shop's data and most of its jobs are on one of them; the receipts of the orders
-go to the other by an outbox. A worker serves each. Each primary is killed once, and its standby promoted at once: how
-soon that is noticed, as by Patroni, comes on top elsewhere.
+go to the other by an outbox. A worker serves each. Where PgBouncer is installed, the shop's pages reach each of both
+through one, which is led to the new primary as by a callback of Patroni; workers connect themselves. Each primary is
+killed once, and its standby promoted at once: how soon that is noticed, as by Patroni, comes on top elsewhere.
 
 Exit code 0 if every order that a customer has confirmed is there, each has got its receipt and was told to the courier,
 and each piece was counted once; 1 if not.
@@ -23,13 +24,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
+from tests.support import pgbouncer
 from tests.support.cluster import Cluster
+from tests.support.pgbouncer import PgBouncer
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parent.parent.parent
@@ -38,6 +41,9 @@ SHARDS = ("default", "queue_2")
 SELLERS = 2
 PAUSE_SECONDS = 0.02
 """Interval between the orders of a customer."""
+
+RETRY_SECONDS = 0.5
+"""Interval at which PgBouncer tries a server again that has refused; 15 s by default."""
 
 LAMPS = ("Desk lamp", "Night light", "Reading lamp")
 
@@ -107,6 +113,7 @@ class Run:
     def __init__(self, folder: Path, seconds: float) -> None:
         self._folder, self._seconds = folder, seconds
         self._clusters: dict[str, Cluster] = {}
+        self._poolers: dict[str, PgBouncer] = {}
         self._killed_at: dict[str, float] = {}
         self._workers: list[subprocess.Popen[bytes]] = []
 
@@ -122,6 +129,8 @@ class Run:
                 print(f"killing the primary of {shard} ...", flush=True)
                 self._killed_at[shard] = time.time()
                 self._clusters[shard].fail_over()
+                if pooler := self._poolers.get(shard):
+                    pooler.lead_to(self._clusters[shard].primary.settings())
                 print(f"its standby was promoted after {time.time() - self._killed_at[shard]:.1f} s", flush=True)
             self._go_on(customers)
             customers.end()
@@ -136,6 +145,12 @@ class Run:
             self._clusters[shard] = Cluster(home)
             stack.callback(self._clusters[shard].stop)
             self._clusters[shard].start()
+            if pgbouncer.BINARY:
+                self._poolers[shard] = PgBouncer(
+                    server=self._clusters[shard].primary.settings(), server_login_retry=RETRY_SECONDS
+                )
+                stack.callback(self._poolers[shard].stop)
+        print("the shop's pages go through PgBouncer" if self._poolers else "PgBouncer is not installed", flush=True)
         courier = stack.enter_context(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Courier))
         threading.Thread(target=courier.serve_forever, daemon=True).start()
         stack.callback(courier.shutdown)
@@ -144,8 +159,7 @@ class Run:
             "DJANGO_SETTINGS_MODULE": "tests.chaos.shop_settings",
             "PYTHONPATH": os.pathsep.join(map(str, (ROOT, PROJECT))),
             "SHOP_VAR": str(self._folder / "var"),
-            "DATABASE_URL": self._clusters["default"].url(),
-            "QUEUE_2_URL": self._clusters["queue_2"].url(),
+            **self._addresses(self._poolers or self._clusters),
             "DEBUG": "0",
             "COURIER_URL": f"http://127.0.0.1:{courier.server_port}/",
         }
@@ -153,11 +167,16 @@ class Run:
         for shard in SHARDS:
             stack.enter_context(self._worker(shard))
 
+    @staticmethod
+    def _addresses(servers: Mapping[str, Cluster | PgBouncer]) -> dict[str, str]:
+        return {"DATABASE_URL": servers["default"].url(), "QUEUE_2_URL": servers["queue_2"].url()}
+
     @contextlib.contextmanager
     def _worker(self, shard: str) -> Iterator[None]:
         with (self._folder / f"worker-{shard}.log").open("wb") as log:
             command = [sys.executable, PROJECT / "manage.py", "pgqueue_worker", "--database", shard]
-            worker = subprocess.Popen(command, stdout=log, stderr=log)
+            environment = os.environ | self._addresses(self._clusters)
+            worker = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
             self._workers.append(worker)
             try:
                 yield

@@ -54,6 +54,10 @@ class Node:
             cursor = connection.execute(text)
             return cursor.fetchall() if cursor.description else []
 
+    def settings(self) -> dict[str, Any]:
+        """Return what stands in DATABASES to reach this server."""
+        return {"HOST": "127.0.0.1", "PORT": str(self.port), "USER": "postgres", "PASSWORD": "", "NAME": "postgres"}
+
     def set(self, name: str, value: str) -> None:
         """Change a setting for all sessions, those that are open included."""
         self.sql(f"ALTER SYSTEM SET {name} = '{value}'")

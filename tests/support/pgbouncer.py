@@ -1,12 +1,14 @@
-"""A PgBouncer before the test database, where it is installed."""
+"""A PgBouncer before the test database, or before another server, where it is installed."""
 
 import functools
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import psycopg
@@ -20,7 +22,7 @@ BINARY = os.environ.get("PGBOUNCER") or shutil.which("pgbouncer") or shutil.whic
 
 CONFIG = """
 [databases]
-* = {server}
+* = {words}
 
 [pgbouncer]
 pool_mode = {mode}
@@ -43,27 +45,24 @@ def knows_prepared_statements() -> bool:
 
 
 class PgBouncer:
-    """One process that listens on a loopback port, and pools connections to the server of the tests.
+    """One process that listens on a loopback port, and pools connections to a server.
 
     Args:
         mode: ``transaction`` or ``session``; whether a client has a server of its own for the one or the other.
+        server: as in DATABASES. None: that of the tests.
         settings: more lines of its configuration.
     """
 
-    def __init__(self, mode: str = "transaction", **settings: object) -> None:
+    def __init__(self, mode: str = "transaction", server: dict[str, Any] | None = None, **settings: object) -> None:
         self.port = free_port()
+        self._server = server or connection.settings_dict
+        self._mode, self._settings = mode, settings
         self._folder = Path(tempfile.mkdtemp(prefix="pgbouncer-"))
+        self._folder.chmod(0o755)  # it reads its configuration again as another user than root
         self._log = self._folder / "log"
-        config = self._folder / "pgbouncer.ini"
-        config.write_text(
-            CONFIG.format(
-                server=self._server(),
-                mode=mode,
-                port=self.port,
-                more="\n".join(f"{name} = {value}" for name, value in settings.items()),
-            )
-        )
-        self._command = [BINARY, *self._user(), str(config)]
+        self._config = self._folder / "pgbouncer.ini"
+        self._write_config()
+        self._command = [BINARY, *self._user(), str(self._config)]
         self._process = self._start()
 
     def address(self) -> dict[str, object]:
@@ -72,13 +71,21 @@ class PgBouncer:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of a worker behind this pooler, which polls."""
-        user, name = connection.settings_dict["USER"] or "postgres", connection.settings_dict["NAME"]
-        url = f"postgresql://{quote(user)}@127.0.0.1:{self.port}/{quote(name)}"
-        return {"DATABASE_URL": url}
+        return {"DATABASE_URL": self.url()}
 
     def environment_to_listen(self) -> dict[str, str]:
         """Return the same for one that knows a direct way, to LISTEN by."""
         return self.environment() | {"LISTEN_DATABASE_URL": database_url()}
+
+    def url(self) -> str:
+        """Return the address of the server's database by way of this pooler."""
+        return f"postgresql://{quote(self._user_name())}@127.0.0.1:{self.port}/{quote(self._server['NAME'])}"
+
+    def lead_to(self, server: dict[str, Any]) -> None:
+        """Lead to another server from now on, as what makes it the primary orders."""
+        self._server = server
+        self._write_config()
+        self._process.send_signal(signal.SIGHUP)
 
     def restart(self) -> None:
         """End it with all its connections, and start it again."""
@@ -102,26 +109,31 @@ class PgBouncer:
             raise
         return self._process
 
-    @staticmethod
-    def _server() -> str:
-        known = connection.settings_dict
-        words = {"host": known["HOST"], "port": known["PORT"], "user": known["USER"], "password": known["PASSWORD"]}
-        return " ".join(f"{word}='{value}'" for word, value in words.items() if value)
+    def _write_config(self) -> None:
+        words = {word: self._server[word.upper()] for word in ("host", "port", "user", "password")}
+        text = CONFIG.format(
+            words=" ".join(f"{word}='{value}'" for word, value in words.items() if value),
+            mode=self._mode,
+            port=self.port,
+            more="\n".join(f"{name} = {value}" for name, value in self._settings.items()),
+        )
+        self._config.write_text(text)
 
-    @staticmethod
-    def _user() -> list[str]:
+    def _user_name(self) -> str:
+        return self._server["USER"] or "postgres"
+
+    def _user(self) -> list[str]:
         """As root, name the user whom the server's socket belongs to: PgBouncer refuses to be root."""
         if os.geteuid() != 0:
             return []
-        host = connection.settings_dict["HOST"]
+        host = self._server["HOST"]
         return ["-u", Path(host).owner() if host.startswith("/") else "nobody"]
 
     def _answers(self) -> bool:
         """PgBouncer answers."""
         assert self._process.poll() is None, self._log.read_text()
         try:
-            user, name = connection.settings_dict["USER"] or "postgres", connection.settings_dict["NAME"]
-            psycopg.connect(host="127.0.0.1", port=self.port, user=user, dbname=name).close()
+            psycopg.connect(self.url()).close()
         except psycopg.OperationalError:
             return False
         return True
