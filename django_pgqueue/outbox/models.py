@@ -21,7 +21,7 @@ class OutboxCall(models.Model):
 
 
 class HandedOver(models.Model):
-    """A call that has become a job, until its row in the outbox is gone: it becomes none again. For reading."""
+    """A call that has become a job, until some minutes after its row is gone: it becomes none again. For reading."""
 
     id = models.BigIntegerField(primary_key=True)
     at = models.DateTimeField(db_default=Now())

@@ -2,21 +2,27 @@
 
 The transaction on the database of the data stays open, with the rows locked, until those on the queue's have noted the
 calls and made jobs of them. If the relay ends before it has removed the rows, they come again, and the notes say that
-they are jobs already. A note goes once its row is gone for certain.
+they are jobs already.
+
+A relay that stalls may lose its rows to another one and not know it. So a call is noted only for a limited time
+after the relay has held its rows for certain, by the clock of the queue's database, and a note outlives its row for
+longer than that.
 """
 
 import contextlib
+import datetime as dt
 import json
 import logging
 import math
 import os
 import selectors
 import time
-from collections import Counter
+from array import array
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from django.db import Error
+from django.db import Error, OperationalError
 
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection, number_array
@@ -33,8 +39,14 @@ logger = logging.getLogger("django_pgqueue.worker")
 MOST_TOGETHER = 1000
 """Maximum number of calls that are handed over in one transaction."""
 
-MOST_GONE = 5000
-"""Maximum number of notes of calls whose rows are gone, before they are removed, but for one transaction's."""
+MOST_FORGOTTEN = 5000
+"""Maximum number of notes that are removed at once, but for one transaction's."""
+
+NOTE_SECONDS = 60.0
+"""Maximum time from when a relay has held the rows of calls for certain until it has noted these."""
+
+FORGET_SECONDS = 300.0
+"""Least age of a note that is removed: older than any relay that does not know of it, even if a clock was set."""
 
 LOCK_MILLISECONDS = 200  # for a unique key that an open transaction has just taken
 
@@ -42,7 +54,7 @@ REFUSED_SECONDS = 60.0
 """Interval at which a call is tried again that the queue's database has refused."""
 
 PRUNE_SECONDS, KEEP_SECONDS = 3600.0, 86400.0
-"""Interval at which notes of relays that have ended in between are pruned, and their least age."""
+"""Interval at which notes of relays that have ended are pruned, and their least age."""
 
 
 class WaitingCall(NamedTuple):
@@ -65,6 +77,13 @@ class HandedCalls(NamedTuple):
     refused: dict[int, str]  # with the reason
 
 
+class Gone(NamedTuple):
+    """Calls that are noted as handed over, and whose rows are gone."""
+
+    at: float  # monotonic, after they were noted
+    ids: "array[int]"
+
+
 class Relay:
     """The pass, with its connections: one to the queue's database, one to that of each outbox, which listens there.
 
@@ -83,7 +102,7 @@ class Relay:
         self._prune_at = -math.inf  # monotonic
         self.empty_at = -math.inf
         self.handed_over: Counter[str] = Counter(dict.fromkeys(conf.outboxes, 0))
-        self._gone: list[int] = []  # the ids of calls that are noted as handed over, and whose rows are gone
+        self._gone: deque[Gone] = deque()  # in the order of their times
         self._due_at = -math.inf  # the next pass, monotonic
         self._is_told = False  # of calls that the last pass may not have seen
         self._is_stopping = False
@@ -181,16 +200,17 @@ class Relay:
                 self._remove(outbox, handed)
         if calls:
             self.handed_over[outbox.alias] += len(handed.done)
-            self._gone += [job_id_of(self._number, number, row) for row in handed.done]
-        if len(calls) < MOST_TOGETHER or len(self._gone) >= MOST_GONE:
-            self._forget_gone()
+            ids = array("q", [job_id_of(self._number, number, row) for row in handed.done])
+            self._gone.append(Gone(time.monotonic(), ids))
+        self._forget_gone()
         return len(calls)
 
     def _hand_over(self, outbox: QueueConnection, calls: Sequence[WaitingCall], number: int) -> HandedCalls:
         """Make jobs of calls in one transaction; if that fails, in smaller ones, until the one that fails is alone."""
+        [(begun_at,)] = self._queue.rows("SELECT clock_timestamp()", {})
         outbox.rows("SELECT 1", {})  # a session that has ended holds its rows no more: another relay may have them
         try:
-            self._make_jobs(calls, number)
+            self._make_jobs(calls, number, begun_at)
         except Error as error:
             if is_transient(error) and not is_locked(error) and not (is_too_much(error) and len(calls) > 1):
                 raise
@@ -205,19 +225,31 @@ class Relay:
         first, second = (self._hand_over(outbox, part, number) for part in (calls[:half], calls[half:]))
         return HandedCalls(first.done + second.done, first.refused | second.refused)
 
-    def _make_jobs(self, calls: Sequence[WaitingCall], number: int) -> None:
+    def _make_jobs(self, calls: Sequence[WaitingCall], number: int, begun_at: dt.datetime) -> None:
         by_id = {job_id_of(self._number, number, call.row): call for call in calls}
         options = {text: json.loads(text) | {"in_transaction": True} for text in {call.options for call in calls}}
         inserted = []
         with self._queue.transaction(lock_milliseconds=LOCK_MILLISECONDS):
-            rows = self._queue.rows(statement("mark_handed_over"), {"ids": number_array(by_id)})
-            new = {job_id: by_id[job_id] for (job_id,) in sorted(rows)}
+            new = {job_id: by_id[job_id] for job_id in self._note(by_id, begun_at)}
             if plain := {job_id: call for job_id, call in new.items() if call.unique_key is None}:
                 inserted.append(self._insert(plain, options))
             if keyed := [_keyed(call, job_id, options) for job_id, call in new.items() if call.unique_key is not None]:
                 inserted.append(unique.insert(self._queue, keyed))
                 self._note_others(keyed, inserted[-1])
         self._announce(inserted)
+
+    def _note(self, ids: Iterable[int], begun_at: dt.datetime) -> list[int]:
+        """Note calls as handed over; return the ids of those that were not noted yet, in their order.
+
+        Raises:
+            django.db.OperationalError: the relay has stalled. Another one may have had the calls meanwhile, whose
+                notes may be gone.
+        """
+        parameters = {"ids": number_array(ids), "begun_at": begun_at, "seconds": NOTE_SECONDS}
+        [(new, is_in_time)] = self._queue.rows(statement("mark_handed_over"), parameters)
+        if not is_in_time:
+            raise OperationalError(f"Calls were not noted within {NOTE_SECONDS:g} s, and are looked at again.")
+        return new or []
 
     def _insert(self, calls: Mapping[int, WaitingCall], options: Mapping[str, Any]) -> unique.InsertResult:
         """Insert jobs without unique keys, by their ids; their arguments stay texts, as those of calls are."""
@@ -260,11 +292,13 @@ class Relay:
             outbox.rows(statement("put_off_in_outbox"), parameters)
 
     def _forget_gone(self) -> None:
-        """Remove the notes of calls whose rows are gone for certain; of a relay that ends before, they are pruned."""
-        gone, self._gone = self._gone, []
-        if gone:
+        """Remove notes that are old enough; those of a relay that ends before are pruned."""
+        ids: array[int] = array("q")
+        while self._gone and self._gone[0].at <= time.monotonic() - FORGET_SECONDS and len(ids) < MOST_FORGOTTEN:
+            ids += self._gone.popleft().ids
+        if ids:
             with contextlib.suppress(Error):
-                self._queue.rows(statement("forget_handed_over"), {"ids": number_array(gone)})
+                self._queue.rows(statement("forget_handed_over"), {"ids": number_array(ids)})
 
     def _prune(self, outbox: QueueConnection, number: int) -> None:
         first = job_id_of(self._number, number, 0)

@@ -164,8 +164,7 @@ class Run:
         kinds = Counter(kind for kind, _ in killed.elements())
         print(
             f"{len(orders)} committed, {sum(self._rolled_back)} rolled back, killed: {kinds['relay']} relays, "
-            f"{kinds['producer']} producers; {notes} notes were left by relays that ended in between, and after a day "
-            f"{left}"
+            f"{kinds['producer']} producers; {notes} notes were left, and after a day {left}"
         )
         print(f"lost {len(lost)}, twice {len(twice)}, of rolled back {len(unwanted)}, with another id {len(strange)}")
         return not (lost or twice or unwanted or strange or left) and len(orders) >= self._calls

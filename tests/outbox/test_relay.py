@@ -67,7 +67,6 @@ def test_calls_become_jobs_with_their_ids_and_options(relay):
     assert relay.pass_once() > 0
     assert ids() == [handle.id for handle in handles]
     assert left() == []
-    assert not HandedOver.objects.exists()
     first, second, third = Job.objects.order_by("pk")
     assert (first.args, first.queue, first.priority, first.max_attempts) == (["ü"], "mail", 7, 3)
     assert (first.metadata, first.tags, first.status) == ({"by": "eve"}, ["a", "b"], "queued")
@@ -210,6 +209,72 @@ def test_relay_that_has_lost_its_rows_to_another_makes_no_jobs_of_them(relay, sq
     assert (left(), ids()) == ([], [])
     assert "is refused" not in caplog.text
     assert list(app.Mark.objects.values_list("label", flat=True)) == ["a"]
+
+
+@pytest.fixture
+def stalled(relay, sql, monkeypatch):
+    """A relay that stalls once it has held its rows for certain; another one has had them before it goes on."""
+    make_jobs = relay._make_jobs
+
+    def stall(*args):
+        sql(
+            "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE pid = %s",
+            relay._outboxes[5].autocommit().info.backend_pid,
+        )
+        with contextlib.closing(Relay("default")) as other:
+            other.pass_once()
+        run_jobs()
+        make_jobs(*args)
+
+    monkeypatch.setattr(relay, "_make_jobs", stall)
+    return relay
+
+
+def test_relay_that_stalls_before_it_notes_its_calls_makes_no_jobs_of_them_again(stalled):
+    put(app.record.bind("a"), app.record.bind("b"))
+    with pytest.raises(OperationalError):
+        stalled.pass_once()
+    assert (left(), ids()) == ([], [])
+    assert sorted(app.Mark.objects.values_list("label", flat=True)) == ["a", "b"]
+
+
+def test_relay_that_stalls_until_the_notes_of_its_calls_are_gone_makes_no_jobs_of_them(stalled, monkeypatch):
+    monkeypatch.setattr(module, "FORGET_SECONDS", 0)
+    put(app.record.bind("a"))
+    make_jobs = stalled._make_jobs
+
+    def too_late(calls, number, begun_at):
+        make_jobs(calls, number, begun_at - dt.timedelta(seconds=module.NOTE_SECONDS))
+
+    monkeypatch.setattr(stalled, "_make_jobs", too_late)
+    with pytest.raises(OperationalError, match="not noted within 60 s"):
+        stalled.pass_once()
+    assert not HandedOver.objects.exists()
+    assert (left(), ids()) == ([], [])
+    assert list(app.Mark.objects.values_list("label", flat=True)) == ["a"]
+
+
+def test_calls_that_were_noted_too_late_are_handed_over_by_the_next_pass(relay, monkeypatch):
+    [handle] = put(app.noop.bind())
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "NOTE_SECONDS", 0)
+        with pytest.raises(OperationalError, match="not noted within 0 s"):
+            relay.pass_once()
+    assert (left(), ids()) == ([handle.id], [])
+    # the session that was left may hold its rows yet, which are passed over then
+    eventually(lambda: [relay.pass_once()] and not left())
+    assert ids() == [handle.id]
+
+
+def test_note_outlives_its_row_for_longer_than_a_relay_may_stall(relay, monkeypatch):
+    assert module.FORGET_SECONDS > module.NOTE_SECONDS
+    handles = put(app.noop.bind(), app.noop.bind())
+    relay.pass_once()
+    relay.pass_once()
+    assert [*HandedOver.objects.order_by("pk").values_list("pk", flat=True)] == [handle.id for handle in handles]
+    monkeypatch.setattr(module, "FORGET_SECONDS", 0)
+    relay.pass_once()
+    assert not HandedOver.objects.exists()
 
 
 def test_relay_whose_commit_is_not_answered_hands_nothing_over_twice(relay, monkeypatch):
