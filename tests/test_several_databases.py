@@ -275,7 +275,7 @@ def test_job_goes_to_the_database_of_its_queue_by_an_outbox_too(shard, mail, set
     call_command("migrate", "pgqueue_outbox", "zero", database=shard, fake=True, verbosity=0)
     call_command("migrate", "pgqueue_outbox", database=shard, verbosity=0)
     try:
-        with contextlib.closing(Relay(shard)) as relay:
+        with contextlib.closing(Relay(shard, "default")) as relay:
             relay.pass_once()
         assert jobs.get(handle.id).state().queue == "mail"
         assert Job.objects.using(shard).get().pk == handle.id

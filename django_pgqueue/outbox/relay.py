@@ -1,4 +1,4 @@
-"""Hand the calls of the outboxes over to one database of the queue, each of them once, even after a crash.
+"""Hand the calls of an outbox over to one database of the queue, each of them once, even after a crash.
 
 The transaction on the database of the data stays open, with the rows locked, until those on the queue's have noted the
 calls and made jobs of them. If the relay ends before it has removed the rows, they come again, and the notes say that
@@ -18,7 +18,7 @@ import os
 import selectors
 import time
 from array import array
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -85,31 +85,34 @@ class Gone(NamedTuple):
 
 
 class Relay:
-    """The pass, with its connections: one to the queue's database, one to that of each outbox, which listens there.
+    """The pass, with its connections: one to the queue's database, one to that of the outbox, which listens there.
 
     Args:
         alias: the database of the queue.
+        outbox: the database with the outbox.
 
     Attributes:
+        outbox: as given.
         empty_at: when the last pass began that has found nothing, monotonic.
-        handed_over: number of calls that were handed over, by the alias of the outbox.
+        handed_over: number of calls that were handed over.
     """
 
-    def __init__(self, alias: str) -> None:
+    def __init__(self, alias: str, outbox: str) -> None:
+        self.outbox = outbox
         self._number = conf.number_of(alias)
+        self._outbox_number = conf.outboxes[outbox]
         self._queue = QueueConnection(alias, "relay")
-        self._outboxes = {number: QueueConnection(outbox, "relay") for outbox, number in conf.outboxes.items()}
+        self._calls = QueueConnection(outbox, "relay")
         self._prune_at = -math.inf  # monotonic
         self.empty_at = -math.inf
-        self.handed_over: Counter[str] = Counter(dict.fromkeys(conf.outboxes, 0))
+        self.handed_over = 0
         self._gone: deque[Gone] = deque()  # in the order of their times
         self._due_at = -math.inf  # the next pass, monotonic
         self._is_told = False  # of calls that the last pass may not have seen
         self._is_stopping = False
         self._woken_read, self._woken_write = os.pipe()
         os.set_blocking(self._woken_write, False)
-        for outbox in self._outboxes.values():
-            outbox.listen(OUTBOX, self._hear)
+        self._calls.listen(OUTBOX, self._hear)
 
     def serve_once(self) -> float:
         """Wait until calls are announced, or the next pass is due, and make it.
@@ -139,30 +142,23 @@ class Relay:
         self.wake()
 
     def pass_once(self) -> float:
-        """Hand over the due calls of each outbox, up to a bound; return the seconds until the next pass.
+        """Hand over the due calls, up to a bound; return the seconds until the next pass.
 
         Raises:
-            django.db.Error: a database is away; calls of other outboxes are handed over all the same.
+            django.db.Error: a database is away.
         """
-        trouble: Error | None = None
-        most, begun_at, self._is_told = 0, time.monotonic(), False
-        for number, outbox in self._outboxes.items():
-            try:
-                most = max(most, self._hand_over_from(outbox, number))
-                if begun_at >= self._prune_at:
-                    self._prune(outbox, number)
-            except Error as error:
-                trouble = error
-        if trouble is not None:
-            raise trouble
+        begun_at, self._is_told = time.monotonic(), False
+        number = self._hand_over_due()
+        self._forget_gone()
         if begun_at >= self._prune_at:
+            self._prune()
             self._prune_at = begun_at + PRUNE_SECONDS
-        if not most:
+        if not number:
             self.empty_at = begun_at
-        return 0.0 if most >= MOST_TOGETHER else conf.poll_seconds
+        return 0.0 if number >= MOST_TOGETHER else conf.poll_seconds
 
     def close(self) -> None:
-        for database in (self._queue, *self._outboxes.values()):
+        for database in (self._queue, self._calls):
             database.close()
         os.close(self._woken_read)
         os.close(self._woken_write)
@@ -173,44 +169,46 @@ class Relay:
 
     def _wait(self) -> None:
         while not self._is_told and (seconds := self._due_at - time.monotonic()) > 0:
-            listening = {outbox.fileno(): outbox for outbox in self._outboxes.values() if outbox.is_listening}
             with selectors.DefaultSelector() as selector:
-                for file in (*listening, self._woken_read):
-                    selector.register(file, selectors.EVENT_READ)
+                selector.register(self._woken_read, selectors.EVENT_READ)
+                if self._calls.is_listening:
+                    selector.register(self._calls.fileno(), selectors.EVENT_READ)
                 ready = [key.fd for key, _ in selector.select(seconds)]
             if self._woken_read in ready:
                 os.read(self._woken_read, 1024)
                 return
-            for file in ready:
-                self._take_notifications(listening[file])
+            if ready:
+                self._take_notifications()
 
-    def _take_notifications(self, outbox: QueueConnection) -> None:
+    def _take_notifications(self) -> None:
         try:
-            outbox.take_notifications()
+            self._calls.take_notifications()
         except Error:
-            outbox.close()  # the pass opens another one, or says why it cannot
+            self._calls.close()  # the pass opens another one, or says why it cannot
             self._is_told = True
 
-    def _hand_over_from(self, outbox: QueueConnection, number: int) -> int:
-        with outbox.transaction():
+    def _hand_over_due(self) -> int:
+        """Hand over the calls that are due, up to a bound; return their number."""
+        with self._calls.transaction():
             parameters = {"number": self._number, "limit": MOST_TOGETHER}
-            calls = [WaitingCall._make(row) for row in outbox.rows(statement("take_from_outbox"), parameters)]
-            if calls:
-                handed = self._hand_over(outbox, calls, number)
-                self._remove(outbox, handed)
-        if calls:
-            self.handed_over[outbox.alias] += len(handed.done)
-            ids = array("q", [job_id_of(self._number, number, row) for row in handed.done])
-            self._gone.append(Gone(time.monotonic(), ids))
-        self._forget_gone()
+            calls = [WaitingCall._make(row) for row in self._calls.rows(statement("take_from_outbox"), parameters)]
+            if not calls:
+                return 0
+            handed = self._hand_over(calls)
+            self._remove(handed)
+        self.handed_over += len(handed.done)
+        self._gone.append(Gone(time.monotonic(), array("q", map(self._job_id, handed.done))))
         return len(calls)
 
-    def _hand_over(self, outbox: QueueConnection, calls: Sequence[WaitingCall], number: int) -> HandedCalls:
+    def _job_id(self, row: int) -> int:
+        return job_id_of(self._number, self._outbox_number, row)
+
+    def _hand_over(self, calls: Sequence[WaitingCall]) -> HandedCalls:
         """Make jobs of calls in one transaction; if that fails, in smaller ones, until the one that fails is alone."""
         [(begun_at,)] = self._queue.rows("SELECT clock_timestamp()", {})
-        outbox.rows("SELECT 1", {})  # a session that has ended holds its rows no more: another relay may have them
+        self._calls.rows("SELECT 1", {})  # a session that has ended holds its rows no more: another relay may have them
         try:
-            self._make_jobs(calls, number, begun_at)
+            self._make_jobs(calls, begun_at)
         except Error as error:
             if is_transient(error) and not is_locked(error) and not (is_too_much(error) and len(calls) > 1):
                 raise
@@ -222,11 +220,11 @@ class Relay:
         if len(calls) == 1:
             return HandedCalls([], {} if is_locked(reason) else {calls[0].row: first_line(reason)})
         half = len(calls) // 2
-        first, second = (self._hand_over(outbox, part, number) for part in (calls[:half], calls[half:]))
+        first, second = (self._hand_over(part) for part in (calls[:half], calls[half:]))
         return HandedCalls(first.done + second.done, first.refused | second.refused)
 
-    def _make_jobs(self, calls: Sequence[WaitingCall], number: int, begun_at: dt.datetime) -> None:
-        by_id = {job_id_of(self._number, number, call.row): call for call in calls}
+    def _make_jobs(self, calls: Sequence[WaitingCall], begun_at: dt.datetime) -> None:
+        by_id = {self._job_id(call.row): call for call in calls}
         options = {text: json.loads(text) | {"in_transaction": True} for text in {call.options for call in calls}}
         inserted = []
         with self._queue.transaction(lock_milliseconds=LOCK_MILLISECONDS):
@@ -283,13 +281,13 @@ class Relay:
             ids, job_ids = zip(*met, strict=True)
             self._queue.rows(statement("note_other_jobs"), {"ids": list(ids), "job_ids": list(job_ids)})
 
-    def _remove(self, outbox: QueueConnection, handed: HandedCalls) -> None:
+    def _remove(self, handed: HandedCalls) -> None:
         if handed.done:
-            outbox.rows(statement("delete_from_outbox"), {"ids": number_array(handed.done)})
+            self._calls.rows(statement("delete_from_outbox"), {"ids": number_array(handed.done)})
         for row, error in handed.refused.items():
-            logger.error("Call %d in the outbox on %r is refused, and stays there: %s", row, outbox.alias, error)
+            logger.error("Call %d in the outbox on %r is refused, and stays there: %s", row, self.outbox, error)
             parameters = {"id": row, "error": error, "seconds": REFUSED_SECONDS}
-            outbox.rows(statement("put_off_in_outbox"), parameters)
+            self._calls.rows(statement("put_off_in_outbox"), parameters)
 
     def _forget_gone(self) -> None:
         """Remove notes that are old enough; those of a relay that ends before are pruned."""
@@ -300,12 +298,12 @@ class Relay:
             with contextlib.suppress(Error):
                 self._queue.rows(statement("forget_handed_over"), {"ids": number_array(ids)})
 
-    def _prune(self, outbox: QueueConnection, number: int) -> None:
-        first = job_id_of(self._number, number, 0)
+    def _prune(self) -> None:
+        first = self._job_id(0)
         parameters = {"first": first, "last": first + (1 << OUTBOX_SHIFT) - 1, "seconds": KEEP_SECONDS, "limit": 1000}
         while old := [job_id for (job_id,) in self._queue.rows(statement("old_handed_over"), parameters)]:
             rows = {origin.row: job_id for job_id in old if (origin := Origin.of(job_id))}
-            left = {row for (row,) in outbox.rows(statement("left_in_outbox"), {"ids": list(rows)})}
+            left = {row for (row,) in self._calls.rows(statement("left_in_outbox"), {"ids": list(rows)})}
             gone = [job_id for row, job_id in rows.items() if row not in left]
             if not gone:
                 return

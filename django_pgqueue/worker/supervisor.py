@@ -158,19 +158,21 @@ class Supervisor:
         )
         self._listener = Listener(self.alias, session, self._notified, self.plan.served)
         self._tables = TableMaintenance(self.alias, self.pool)
-        self._relay = Relay(self.alias) if conf.outboxes else None
+        self._relays = [Relay(self.alias, outbox) for outbox in conf.outboxes]
 
     def _make_loops(self) -> None:
         """Make the threads of the services."""
-        beat, pause, relay = self._heartbeat.pass_once, conf.lease_seconds / 3, self._relay
+        beat, pause = self._heartbeat.pass_once, conf.lease_seconds / 3
         self._heartbeat_loop = ServiceRunner("heartbeat", beat, longest_pause=pause)
         self._maintenance_loop = ServiceRunner("maintenance", self._maintain, stop=self._maintenance.services.stop)
         self._listen_loop = ServiceRunner("listener", self._listener.pass_once, stop=self._listener.stop)
         self._tables_loop = ServiceRunner("table-maintenance", self._tables.pass_once, stop=self._tables.stop)
-        self._relay_loop = ServiceRunner("relay", relay.serve_once, stop=relay.stop) if relay else None
+        self._relay_loops = [
+            ServiceRunner(f"relay of {relay.outbox}", relay.serve_once, stop=relay.stop) for relay in self._relays
+        ]
         self._loops = (
             *(self._maintenance_loop, self._heartbeat_loop, self._listen_loop, self._tables_loop),
-            *([self._relay_loop] if self._relay_loop else ()),
+            *self._relay_loops,
         )
 
     def run(self) -> None:
@@ -224,7 +226,7 @@ class Supervisor:
             slots=len(living) * self.plan.concurrency,
             busy=sum(process.shared.busy() for process in living),
             is_quiet=self.pool.quiet_by is not None,
-            handed_over=dict(self._relay.handed_over) if self._relay else {},
+            handed_over={relay.outbox: relay.handed_over for relay in self._relays},
             pass_ages={service: at - done for service, done in done_at.items()},
         )
 
@@ -263,8 +265,8 @@ class Supervisor:
         self._maintenance_loop.start()
         self._heartbeat_loop.start()
         self._tables_loop.start()
-        if self._relay_loop:
-            self._relay_loop.start()
+        for loop in self._relay_loops:
+            loop.start()
         self._health.start()
         self._pages.start()
         if self.plan.listen:
@@ -400,15 +402,16 @@ class Supervisor:
         ):
             if not loop.is_alive():
                 owner.close()
-        if self._relay and self._relay_loop and not self._relay_loop.is_alive():
-            self._relay.close()
+        for loop, relay in zip(self._relay_loops, self._relays, strict=True):
+            if not loop.is_alive():
+                relay.close()
 
     def _drained(self) -> None:
-        if self._relay and self._relay_loop:
-            asked_at, self._asked_at = self._asked_at, time.monotonic()
-            if self._relay.empty_at < asked_at:
-                self._relay.wake()
-                return
+        asked_at, self._asked_at = self._asked_at, time.monotonic()
+        if late := [relay for relay in self._relays if relay.empty_at < asked_at]:
+            for relay in late:
+                relay.wake()
+            return
         if not self.is_stopping:
             logger.info("Drained")
             self.stop()

@@ -174,14 +174,14 @@ def relay(_: int) -> None:
     from django_pgqueue.outbox.relay import Relay
     from django_pgqueue.services import ServiceRunner
 
-    ServiceRunner("relay", Relay("default").serve_once).run()
+    ServiceRunner("relay", Relay("default", DATA).serve_once).run()
 
 
 def notes_after_a_day() -> int:
     """Let the notes be old, and a relay prune them; return how many are left."""
     from django_pgqueue.outbox.relay import Relay
 
-    with connect("default") as queue, contextlib.closing(Relay("default")) as pruning:
+    with connect("default") as queue, contextlib.closing(Relay("default", DATA)) as pruning:
         queue.execute("UPDATE pgqueue_handed_over SET at = now() - interval '2 days'")
         pruning.pass_once()
         [left] = queue.execute("SELECT count(*) FROM pgqueue_handed_over").fetchone()

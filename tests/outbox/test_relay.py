@@ -30,7 +30,7 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "othe
 
 @pytest.fixture
 def relay(outbox):
-    with contextlib.closing(Relay("default")) as made:
+    with contextlib.closing(Relay("default", "other")) as made:
         yield made
 
 
@@ -162,7 +162,7 @@ def test_relay_that_ends_at_any_step_hands_over_once(outbox, monkeypatch):
     while True:
         holder = app.record.using(unique_key="k").enqueue("holder")
         handles = put(app.record.bind("a"), app.record.using(unique_key="k").bind("met"), app.record.bind("b"))
-        with monkeypatch.context() as patch, contextlib.closing(Relay("default")) as relay:
+        with monkeypatch.context() as patch, contextlib.closing(Relay("default", "other")) as relay:
             steps = Steps(patch, len(ends))
             with contextlib.suppress(Ended):
                 relay.pass_once()
@@ -172,7 +172,7 @@ def test_relay_that_ends_at_any_step_hands_over_once(outbox, monkeypatch):
         were_jobs = [job_id for job_id in ids() if job_id != holder.id]
         assert were_jobs in ([], [handles[0].id, handles[2].id]), ends[-1]
         run_jobs()
-        with contextlib.closing(Relay("default")) as relay:
+        with contextlib.closing(Relay("default", "other")) as relay:
             # the session of the one that has ended may hold its rows yet, which are passed over then
             eventually(lambda: [relay.pass_once()] and not left())
         run_jobs()
@@ -192,15 +192,15 @@ def test_relay_that_has_lost_its_rows_to_another_makes_no_jobs_of_them(relay, sq
     """Jobs of the other one may be over by then, and forgotten."""
     put(app.record.bind("a"))
 
-    def lose_rows(outbox, calls, number):
+    def lose_rows(calls):
         sql(
             "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE pid = %s",
-            outbox.autocommit().info.backend_pid,
+            relay._calls.autocommit().info.backend_pid,
         )
-        with contextlib.closing(Relay("default")) as other:
+        with contextlib.closing(Relay("default", "other")) as other:
             other.pass_once()
         run_jobs()
-        return hand_over(outbox, calls, number)
+        return hand_over(calls)
 
     hand_over = relay._hand_over
     monkeypatch.setattr(relay, "_hand_over", lose_rows)
@@ -219,9 +219,9 @@ def stalled(relay, sql, monkeypatch):
     def stall(*args):
         sql(
             "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE pid = %s",
-            relay._outboxes[5].autocommit().info.backend_pid,
+            relay._calls.autocommit().info.backend_pid,
         )
-        with contextlib.closing(Relay("default")) as other:
+        with contextlib.closing(Relay("default", "other")) as other:
             other.pass_once()
         run_jobs()
         make_jobs(*args)
@@ -243,8 +243,8 @@ def test_relay_that_stalls_until_the_notes_of_its_calls_are_gone_makes_no_jobs_o
     put(app.record.bind("a"))
     make_jobs = stalled._make_jobs
 
-    def too_late(calls, number, begun_at):
-        make_jobs(calls, number, begun_at - dt.timedelta(seconds=module.NOTE_SECONDS))
+    def too_late(calls, begun_at):
+        make_jobs(calls, begun_at - dt.timedelta(seconds=module.NOTE_SECONDS))
 
     monkeypatch.setattr(stalled, "_make_jobs", too_late)
     with pytest.raises(OperationalError, match="not noted within 60 s"):
@@ -305,7 +305,7 @@ def test_two_relays_share_the_calls(relay, monkeypatch):
     def meanwhile(self, *args):
         monkeypatch.setattr(Relay, "_make_jobs", make)
         put(app.noop.bind())
-        with contextlib.closing(Relay("default")) as other:
+        with contextlib.closing(Relay("default", "other")) as other:
             other.pass_once()
         assert len(ids()) == 1  # the others are locked
         make(self, *args)
@@ -364,7 +364,7 @@ def test_notes_that_are_left_are_pruned_once_their_rows_are_gone(relay, sql):
 def serving(outbox, settings):
     """A relay in a thread of its own, which does not poll again once it has looked."""
     settings.PGQUEUE = settings.PGQUEUE | {"POLL_SECONDS": 3600}
-    relay = Relay("default")
+    relay = Relay("default", "other")
     runner = ServiceRunner("relay", relay.serve_once, stop=relay.stop)
     runner.start()
     eventually(lambda: relay.empty_at > -math.inf)
@@ -379,7 +379,7 @@ def test_relay_that_waits_is_told_of_calls_when_they_are_committed(serving):
     for _ in range(3):
         [handle] = put(app.noop.bind())
         eventually(lambda handle=handle: handle.id in ids())
-    eventually(lambda: serving.handed_over == {"other": 3})
+    eventually(lambda: serving.handed_over == 3)
 
 
 def test_relay_whose_connection_is_lost_while_it_waits_listens_again(serving):
@@ -413,7 +413,7 @@ def test_relay_is_told_of_calls_for_its_own_database_alone(relay):
 
 def test_relay_polls_where_nothing_is_announced(relay, settings):
     settings.PGQUEUE = settings.PGQUEUE | {"NOTIFY": False, "POLL_SECONDS": 0.01}
-    eventually(lambda: [relay.serve_once()] and relay._outboxes[5].is_listening and not relay._is_told)
+    eventually(lambda: [relay.serve_once()] and relay._calls.is_listening and not relay._is_told)
     [handle] = put(app.noop.bind())
     eventually(lambda: [relay.serve_once()] and ids())
     assert ids() == [handle.id]

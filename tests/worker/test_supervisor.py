@@ -4,15 +4,18 @@ import threading
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connections, transaction
 
 import tests.app.tasks as app
 from django_pgqueue.jobs.claim import claim
+from django_pgqueue.models import Job
 from django_pgqueue.services import Service
 from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.supervisor import Supervisor
 from tests.support.pauses import fail, pauses
 from tests.support.ports import free_port
 from tests.support.probes import get
+from tests.support.proxy import Detour
 from tests.support.stuck import LEASE_SECONDS, settle, watch
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -97,3 +100,26 @@ def test_worker_inside_a_test_closes_what_it_opened(tmp_path):
     assert not path.exists()
     with pytest.raises(ConnectionRefusedError):
         get(port, "/live")
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_outbox_that_is_silent_keeps_calls_of_no_other_waiting(outbox, settings, monkeypatch):
+    proxy = Detour()
+    proxy.stall()
+    known = connections.settings[outbox]
+    place = {"HOST": "127.0.0.1", "PORT": proxy.port, "OPTIONS": known["OPTIONS"] | {"connect_timeout": 3600}}
+    monkeypatch.setitem(connections.settings, "silent", known | place)
+    settings.PGQUEUE = settings.PGQUEUE | {"OUTBOXES": {"silent": 6, outbox: 5}}
+    supervisor = Supervisor(WorkerConfig(queues=(), processes=1, concurrency=1))
+    for loop in supervisor._relay_loops:
+        loop.start()
+    try:
+        for _ in range(2):
+            with transaction.atomic(using=outbox):
+                handle = app.noop.enqueue()
+            eventually(lambda handle=handle: Job.objects.filter(pk=handle.id).exists())
+        eventually(lambda: supervisor._relays[1].handed_over == 2)
+        assert supervisor.figures().handed_over == {"silent": 0, outbox: 2}
+    finally:
+        proxy.close()
+        supervisor.finish()
