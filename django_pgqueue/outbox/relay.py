@@ -26,18 +26,16 @@ from django.db import Error, OperationalError
 
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection, number_array
-from django_pgqueue.db.errors import first_line, is_locked, is_too_much, is_transient
+from django_pgqueue.db.errors import first_line, is_locked, is_transient
 from django_pgqueue.db.notify import ADMIT, OUTBOX, queue_payload, send_or_warn
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs import unique
 from django_pgqueue.jobs.serialization import numbered
 from django_pgqueue.keys import Keys
 from django_pgqueue.outbox.writing import OUTBOX_SHIFT, Origin, job_id_of
+from django_pgqueue.services import AdaptiveBatch
 
 logger = logging.getLogger("django_pgqueue.worker")
-
-MOST_TOGETHER = 1000
-"""Maximum number of calls that are handed over in one transaction."""
 
 MOST_FORGOTTEN = 5000
 """Maximum number of notes that are removed at once, but for one transaction's."""
@@ -49,6 +47,13 @@ FORGET_SECONDS = 300.0
 """Least age of a note that is removed: older than any relay that does not know of it, even if a clock was set."""
 
 LOCK_MILLISECONDS = 200  # for a unique key that an open transaction has just taken
+SHORT_LOCK_MILLISECONDS = 10  # the same, once that was waited for
+
+LOCKED_SECONDS = 1.0
+"""Interval at which a call is tried again whose key is locked for longer."""
+
+SPLIT_SECONDS = 5.0
+"""Time after which a pass looks no further for calls that cannot be handed over, and leaves the rest to the next."""
 
 REFUSED_SECONDS = 60.0
 """Interval at which a call is tried again that the queue's database has refused."""
@@ -71,9 +76,10 @@ class WaitingCall(NamedTuple):
 
 
 class HandedCalls(NamedTuple):
-    """The result of handing calls over, by their rows. The others are locked by other sessions, and left."""
+    """The result of handing calls over, by their rows. The others are left to the next pass."""
 
     done: list[int]
+    locked: list[int]  # another session has locked their keys
     refused: dict[int, str]  # with the reason
 
 
@@ -106,6 +112,8 @@ class Relay:
         self._prune_at = -math.inf  # monotonic
         self.empty_at = -math.inf
         self.handed_over = 0
+        self._batch = AdaptiveBatch()
+        self._locked_at = -math.inf  # the last pass that has met a locked key, monotonic
         self._gone: deque[Gone] = deque()  # in the order of their times
         self._due_at = -math.inf  # the next pass, monotonic
         self._is_told = False  # of calls that the last pass may not have seen
@@ -148,14 +156,19 @@ class Relay:
             django.db.Error: a database is away.
         """
         begun_at, self._is_told = time.monotonic(), False
-        number = self._hand_over_due()
+        with self._batch.taken() as most:
+            number = self._hand_over_due(most)
         self._forget_gone()
         if begun_at >= self._prune_at:
             self._prune()
             self._prune_at = begun_at + PRUNE_SECONDS
+        if number >= most:
+            return 0.0
+        if begun_at < self._locked_at + 2 * LOCKED_SECONDS:  # they come again, so that nothing is over
+            return min(LOCKED_SECONDS, conf.poll_seconds)
         if not number:
             self.empty_at = begun_at
-        return 0.0 if number >= MOST_TOGETHER else conf.poll_seconds
+        return conf.poll_seconds
 
     def close(self) -> None:
         for database in (self._queue, self._calls):
@@ -187,47 +200,55 @@ class Relay:
             self._calls.close()  # the pass opens another one, or says why it cannot
             self._is_told = True
 
-    def _hand_over_due(self) -> int:
-        """Hand over the calls that are due, up to a bound; return their number."""
+    def _hand_over_due(self, most: int) -> int:
+        """Hand over the calls that are due, up to a number; return how many were taken."""
+        until = time.monotonic() + SPLIT_SECONDS
         with self._calls.transaction():
-            parameters = {"number": self._number, "limit": MOST_TOGETHER}
+            parameters = {"number": self._number, "limit": most}
             calls = [WaitingCall._make(row) for row in self._calls.rows(statement("take_from_outbox"), parameters)]
             if not calls:
                 return 0
-            handed = self._hand_over(calls)
-            self._remove(handed)
+            handed = self._hand_over(calls, LOCK_MILLISECONDS, until)
+            self._remove_or_put_off(handed)
         self.handed_over += len(handed.done)
         self._gone.append(Gone(time.monotonic(), array("q", map(self._job_id, handed.done))))
+        if handed.locked:
+            self._locked_at = time.monotonic()
         return len(calls)
 
     def _job_id(self, row: int) -> int:
         return job_id_of(self._number, self._outbox_number, row)
 
-    def _hand_over(self, calls: Sequence[WaitingCall]) -> HandedCalls:
-        """Make jobs of calls in one transaction; if that fails, in smaller ones, until the one that fails is alone."""
+    def _hand_over(self, calls: Sequence[WaitingCall], lock_milliseconds: int, until: float) -> HandedCalls:
+        """Make jobs of calls in one transaction; if that fails, in smaller ones, until the one that fails is alone.
+
+        Args:
+            until: when the rest is left, monotonic. At least one call has been handed over or put off by then.
+        """
         [(begun_at,)] = self._queue.rows("SELECT clock_timestamp()", {})
         self._calls.rows("SELECT 1", {})  # a session that has ended holds its rows no more: another relay may have them
         try:
-            self._make_jobs(calls, begun_at)
-        except Error as error:
-            if is_transient(error) and not is_locked(error) and not (is_too_much(error) and len(calls) > 1):
+            self._make_jobs(calls, begun_at, lock_milliseconds)
+            return HandedCalls([call.row for call in calls], [], {})
+        except Exception as error:  # as of a call of other code, which must not stop the others
+            if is_transient(error) and not is_locked(error):
                 raise
-            reason: Exception = error
-        except Exception as error:  # noqa: BLE001 - a call of other code must not stop the others
             reason = error
-        else:
-            return HandedCalls([call.row for call in calls], {})
         if len(calls) == 1:
-            return HandedCalls([], {} if is_locked(reason) else {calls[0].row: first_line(reason)})
+            row = calls[0].row
+            return HandedCalls([], [row], {}) if is_locked(reason) else HandedCalls([], [], {row: first_line(reason)})
         half = len(calls) // 2
-        first, second = (self._hand_over(part) for part in (calls[:half], calls[half:]))
-        return HandedCalls(first.done + second.done, first.refused | second.refused)
+        first = self._hand_over(calls[:half], SHORT_LOCK_MILLISECONDS, until)
+        if time.monotonic() >= until:
+            return first
+        second = self._hand_over(calls[half:], SHORT_LOCK_MILLISECONDS, until)
+        return HandedCalls(first.done + second.done, first.locked + second.locked, first.refused | second.refused)
 
-    def _make_jobs(self, calls: Sequence[WaitingCall], begun_at: dt.datetime) -> None:
+    def _make_jobs(self, calls: Sequence[WaitingCall], begun_at: dt.datetime, lock_milliseconds: int) -> None:
         by_id = {self._job_id(call.row): call for call in calls}
         options = {text: json.loads(text) | {"in_transaction": True} for text in {call.options for call in calls}}
         inserted = []
-        with self._queue.transaction(lock_milliseconds=LOCK_MILLISECONDS):
+        with self._queue.transaction(lock_milliseconds=lock_milliseconds):
             new = {job_id: by_id[job_id] for job_id in self._note(by_id, begun_at)}
             if plain := {job_id: call for job_id, call in new.items() if call.unique_key is None}:
                 inserted.append(self._insert(plain, options))
@@ -281,13 +302,18 @@ class Relay:
             ids, job_ids = zip(*met, strict=True)
             self._queue.rows(statement("note_other_jobs"), {"ids": list(ids), "job_ids": list(job_ids)})
 
-    def _remove(self, handed: HandedCalls) -> None:
+    def _remove_or_put_off(self, handed: HandedCalls) -> None:
         if handed.done:
             self._calls.rows(statement("delete_from_outbox"), {"ids": number_array(handed.done)})
+        if handed.locked:
+            self._put_off(handed.locked, "", LOCKED_SECONDS)
         for row, error in handed.refused.items():
             logger.error("Call %d in the outbox on %r is refused, and stays there: %s", row, self.outbox, error)
-            parameters = {"id": row, "error": error, "seconds": REFUSED_SECONDS}
-            self._calls.rows(statement("put_off_in_outbox"), parameters)
+            self._put_off([row], error, REFUSED_SECONDS)
+
+    def _put_off(self, rows: Sequence[int], error: str, seconds: float) -> None:
+        parameters = {"ids": number_array(rows), "error": error, "seconds": seconds}
+        self._calls.rows(statement("put_off_in_outbox"), parameters)
 
     def _forget_gone(self) -> None:
         """Remove notes that are old enough; those of a relay that ends before are pruned."""

@@ -9,9 +9,10 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.core.management import call_command
 from django.db import OperationalError, connections, transaction
+from django.db.models.functions import Now
 
 import tests.app.tasks as app
-from django_pgqueue import jobs
+from django_pgqueue import jobs, services
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.models import Job
@@ -94,7 +95,8 @@ def test_delay_counts_from_the_call(relay, sql):
 
 
 def test_calls_are_taken_in_batches(relay, monkeypatch):
-    monkeypatch.setattr(module, "MOST_TOGETHER", 2)
+    monkeypatch.setattr(services, "LARGEST_SLICE", 2)
+    relay._batch.size = 2
     handles = put(*[app.noop.bind()] * 5)
     assert [relay.pass_once() == 0.0 for _ in range(3)] == [True, True, False]
     assert ids() == [handle.id for handle in handles]
@@ -192,7 +194,7 @@ def test_relay_that_has_lost_its_rows_to_another_makes_no_jobs_of_them(relay, sq
     """Jobs of the other one may be over by then, and forgotten."""
     put(app.record.bind("a"))
 
-    def lose_rows(calls):
+    def lose_rows(calls, *rest):
         sql(
             "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE pid = %s",
             relay._calls.autocommit().info.backend_pid,
@@ -200,7 +202,7 @@ def test_relay_that_has_lost_its_rows_to_another_makes_no_jobs_of_them(relay, sq
         with contextlib.closing(Relay("default", "other")) as other:
             other.pass_once()
         run_jobs()
-        return hand_over(calls)
+        return hand_over(calls, *rest)
 
     hand_over = relay._hand_over
     monkeypatch.setattr(relay, "_hand_over", lose_rows)
@@ -243,8 +245,8 @@ def test_relay_that_stalls_until_the_notes_of_its_calls_are_gone_makes_no_jobs_o
     put(app.record.bind("a"))
     make_jobs = stalled._make_jobs
 
-    def too_late(calls, begun_at):
-        make_jobs(calls, begun_at - dt.timedelta(seconds=module.NOTE_SECONDS))
+    def too_late(calls, begun_at, lock_milliseconds):
+        make_jobs(calls, begun_at - dt.timedelta(seconds=module.NOTE_SECONDS), lock_milliseconds)
 
     monkeypatch.setattr(stalled, "_make_jobs", too_late)
     with pytest.raises(OperationalError, match="not noted within 60 s"):
@@ -334,16 +336,76 @@ def test_refused_call_stays_and_lets_others_go_on(relay, caplog):
     assert ids() == [good.id, bad.id, last.id]
 
 
-def test_key_that_an_open_transaction_has_taken_is_left_for_later(relay, monkeypatch):
+def test_call_whose_key_an_open_transaction_has_taken_is_put_off(relay, monkeypatch):
     monkeypatch.setattr(module, "LOCK_MILLISECONDS", 20)
+    monkeypatch.setattr(module, "LOCKED_SECONDS", 3600)
     keyed, other = put(app.noop.using(unique_key="k").bind(), app.noop.bind())
     with transaction.atomic():
         app.noop.using(unique_key="k").enqueue()
         relay.pass_once()
         assert left() == [keyed.id]
+        assert relay.pass_once() == 1.0
+        assert relay.empty_at == -math.inf  # a drain waits for it
         transaction.set_rollback(True)
+    call = OutboxCall.objects.using("other").get()
+    assert call.next_at > call.enqueued_at + dt.timedelta(minutes=59)
+    assert call.error == ""
+    OutboxCall.objects.using("other").update(next_at=call.enqueued_at)
     relay.pass_once()
     assert ids() == [keyed.id, other.id]
+
+
+def test_drain_waits_for_a_call_whose_key_was_locked(relay, monkeypatch):
+    monkeypatch.setattr(module, "LOCK_MILLISECONDS", 20)
+    [keyed] = put(app.noop.using(unique_key="k").bind())
+    with transaction.atomic():
+        app.noop.using(unique_key="k").enqueue()
+        relay.pass_once()
+        transaction.set_rollback(True)
+    eventually(lambda: [relay.pass_once()] and relay.empty_at > -math.inf)
+    assert ids() == [keyed.id]
+
+
+def test_keys_that_are_locked_leave_time_for_what_is_done_to_be_committed(relay, monkeypatch):
+    """However many they are: each pass comes further, even if all its time is over at once."""
+    monkeypatch.setattr(module, "LOCK_MILLISECONDS", 20)
+    monkeypatch.setattr(module, "LOCKED_SECONDS", 3600)
+    monkeypatch.setattr(module, "SPLIT_SECONDS", 0)
+    held = [app.noop.using(unique_key=f"k{number}") for number in range(3)]
+    calls = [call for task in held for call in (task.bind(), app.noop.bind())]
+    handles = put(*calls)
+    with transaction.atomic():
+        for task in held:
+            task.enqueue()
+        numbers = []
+        while len(left()) > 3:
+            relay.pass_once()
+            numbers.append(OutboxCall.objects.using("other").filter(next_at__lte=Now()).count())
+        assert left() == [handle.id for handle in handles[::2]]
+        transaction.set_rollback(True)
+    assert numbers == sorted(numbers, reverse=True)
+    assert len({6, *numbers}) == len(numbers) + 1 > 2
+
+
+def test_batch_that_takes_too_long_is_smaller_the_next_time(relay, sql):
+    handles = put(*[app.noop.bind()] * 4)
+    relay._batch.size = 4
+    sql(
+        "CREATE FUNCTION take_long() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN IF (SELECT count(*) FROM made) > 1 "
+        "THEN RAISE 'too slow' USING ERRCODE = 'query_canceled'; END IF; RETURN NULL; END$$;"
+        "CREATE TRIGGER take_long AFTER INSERT ON pgqueue_jobs REFERENCING NEW TABLE AS made "
+        "FOR EACH STATEMENT EXECUTE FUNCTION take_long()"
+    )
+    try:
+        with pytest.raises(OperationalError, match="too slow"):
+            relay.pass_once()
+        assert relay._batch.size == 2
+    finally:
+        sql("DROP TRIGGER take_long ON pgqueue_jobs")
+        sql("DROP FUNCTION take_long()")
+    # the session that was left may hold its rows yet, which are passed over then
+    eventually(lambda: [relay.pass_once()] and not left())
+    assert ids() == [handle.id for handle in handles]
 
 
 def test_notes_that_are_left_are_pruned_once_their_rows_are_gone(relay, sql):
