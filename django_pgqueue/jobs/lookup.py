@@ -63,7 +63,8 @@ def find(database: Database, job_id: int) -> JobState:
     """Return where a job is, and all that is known of it, by one statement; raise JobDoesNotExist if there is none."""
     state = _find(database, job_id)
     if state is None and conf.outboxes and (origin := Origin.of(job_id)) is not None:
-        state = _find_met(database, job_id) or _find_call(origin, job_id) or _find(database, job_id)
+        state = _find_met(database, job_id) or _find_call(origin, job_id)
+        state = state or _find(database, job_id) or _find_met(database, job_id)  # it was handed over in between
     if state is None:
         raise unknown(job_id)
     return state

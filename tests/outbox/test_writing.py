@@ -1,5 +1,6 @@
 """Calls that are put into the outbox of another database than the queue's: their ids, and what is known of them."""
 
+import contextlib
 import datetime as dt
 
 import pytest
@@ -10,8 +11,10 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many, jobs
 from django_pgqueue.exceptions import InvalidArguments, JobDoesNotExist, JobNotCommitted
 from django_pgqueue.framework import task_backends
+from django_pgqueue.jobs import lookup
 from django_pgqueue.models import Job
 from django_pgqueue.outbox.models import OutboxCall
+from django_pgqueue.outbox.relay import Relay
 from django_pgqueue.outbox.writing import Origin, job_id_of
 from django_pgqueue.signals import job_enqueued
 from django_pgqueue.states import JobStatus
@@ -65,6 +68,23 @@ def test_call_is_put_there_only_where_the_data_are(outbox):
         with transaction.atomic(using=outbox):
             assert app.noop.enqueue().id < 2**47  # both are open: that of the queue's database
     assert Job.objects.count() == 3
+
+
+def test_call_that_has_met_a_job_is_found_if_it_was_handed_over_while_it_was_looked_for(outbox, monkeypatch):
+    holder = app.record.using(unique_key="k").enqueue("first")
+    with transaction.atomic(using=outbox):
+        handle = app.record.using(unique_key="k").enqueue("second")
+    find_met = lookup._find_met
+
+    def just_before(database, call_id):
+        monkeypatch.setattr(lookup, "_find_met", find_met)
+        found = find_met(database, call_id)
+        with contextlib.closing(Relay("default", outbox)) as relay:
+            relay.pass_once()
+        return found
+
+    monkeypatch.setattr(lookup, "_find_met", just_before)
+    assert handle.state().id == holder.id
 
 
 def test_every_way_to_enqueue_leads_there(outbox):
