@@ -147,18 +147,30 @@ def _why_not(alias: str) -> str | None:
             return outage.reason
         if outage is not None:  # this caller tries; the others go on without the database meanwhile
             _outages[alias] = outage._replace(until=time.monotonic() + TRYING_SECONDS)
-    reason = None
+    return _try(connection, alias, outage)
+
+
+def _try(connection: BaseDatabaseWrapper, alias: str, outage: Outage | None) -> str | None:
+    """Connect, and note how that went; return why it cannot be done. ``outage``: the one that was known before."""
     try:
         _open(connection)
     except Error as error:
         reason = one_line(error)
-    finally:
-        with _lock:
-            if reason is None:
-                _outages.pop(alias, None)
-            else:
-                _outages[alias] = Outage(time.monotonic() + AWAY_SECONDS, reason)
-    return reason
+        _note(alias, Outage(time.monotonic() + AWAY_SECONDS, reason))
+        return reason
+    except BaseException:  # as the time limit of a job: the next caller tries, and no others do meanwhile
+        _note(alias, outage)
+        raise
+    _note(alias, None)
+    return None
+
+
+def _note(alias: str, outage: Outage | None) -> None:
+    with _lock:
+        if outage is None:
+            _outages.pop(alias, None)
+        else:
+            _outages[alias] = outage
 
 
 def _is_away(alias: str) -> bool:

@@ -369,3 +369,21 @@ def test_try_to_connect_that_is_interrupted_anywhere_leaves_a_database_away_for_
     with pytest.raises(Interrupted):
         routing._why_not(far)
     assert routing._outages[far].until <= time.monotonic() + routing.TRYING_SECONDS
+
+
+def test_database_that_a_caller_was_interrupted_at_is_still_away(far, monkeypatch):
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(_connection):
+        raise Interrupted
+
+    connections[far].close()
+    known = routing._outages[far] = routing.Outage(0.0, "away")
+    with monkeypatch.context() as patch:
+        patch.setattr(routing, "_open", interrupt)
+        with pytest.raises(Interrupted):
+            routing._why_not(far)
+    assert routing._outages == {far: known}
+    assert routing._why_not(far) is None
+    assert routing._outages == {}
