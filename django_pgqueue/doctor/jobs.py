@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_pgqueue import registry
-from django_pgqueue.conf import conf
+from django_pgqueue.conf import LARGEST_NUMBER, conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import bounded, statement
 from django_pgqueue.doctor.finding import Finding, Level, View, named
@@ -32,10 +32,11 @@ MOST_JOBS = 100  # of each queue, whose tasks are looked at
 
 
 def backlogs(view: View) -> Iterator[Finding]:
-    """Yield three findings by one look: each look takes statements of its own for its limits of time."""
+    """Yield four findings by one look: each look takes statements of its own for its limits of time."""
     yield from old_jobs(view)
     yield from full_queues(view)
-    yield from old_calls(view)  # last: its databases may be others, and away
+    yield from old_calls(view)  # the last two: their databases may be others, and away
+    yield from orphaned_calls(view)
 
 
 def old_jobs(view: View) -> Iterator[Finding]:
@@ -79,6 +80,30 @@ def old_calls(view: View) -> Iterator[Finding]:
                 "its log has about relay."
             ),
             facts={"outbox": outbox, "seconds": seconds, "error": error},
+        )
+
+
+def orphaned_calls(view: View) -> Iterator[Finding]:
+    """Look into the outboxes for calls that no worker takes; once, among the findings of ``PGQUEUE["DATABASE"]``."""
+    if view.alias != conf.database:
+        return
+    numbers = sorted({*range(LARGEST_NUMBER + 1)} - {conf.number_of(alias) for alias in conf.databases})
+    for outbox in conf.outboxes:
+        with bounded(outbox):
+            rows = CallerConnection(outbox).rows(statement("orphans_in_outbox"), {"numbers": numbers})
+        if not rows:
+            continue
+        orphaned = [number for (number,) in rows]
+        yield Finding(
+            name="outbox-orphaned",
+            level=Level.ERROR,
+            what=_("Calls in the outbox on %(outbox)s are for a number that no database has: %(numbers)s.")
+            % {"outbox": outbox, "numbers": named([str(number) for number in orphaned])},
+            remedy=_(
+                "Name the database in PGQUEUE['SHARDS'] again, until they are jobs. If it is lost, change their number "
+                "in pgqueue_outbox to that of another one."
+            ),
+            facts={"outbox": outbox, "numbers": orphaned},
         )
 
 

@@ -207,6 +207,19 @@ def test_call_that_waits_in_an_outbox_is_found(outbox):
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_call_for_a_database_that_no_setting_names_is_found(outbox):
+    with transaction.atomic(using=outbox):
+        app.noop.enqueue()
+    assert found("outbox-orphaned") == []
+    with connections[outbox].cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_outbox SET number = 3")
+    finding = only("outbox-orphaned")
+    assert finding.what == "Calls in the outbox on other are for a number that no database has: 3."
+    assert finding.facts == {"outbox": "other", "numbers": [3]}
+    assert found("not-looked-at") == []
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
 def test_outbox_without_its_table_is_told(settings):
     settings.PGQUEUE = settings.PGQUEUE | {"OUTBOXES": {"other": 0}}
     assert 'relation "pgqueue_outbox" does not exist' in only("not-looked-at").what
