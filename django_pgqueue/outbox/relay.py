@@ -326,7 +326,13 @@ class Relay:
 
     def _prune(self) -> None:
         first = self._job_id(0)
-        parameters = {"first": first, "last": first + (1 << OUTBOX_SHIFT) - 1, "seconds": KEEP_SECONDS, "limit": 1000}
+        parameters = {
+            "first": first,
+            "last": first + (1 << OUTBOX_SHIFT) - 1,
+            "seconds": KEEP_SECONDS,
+            "met_days": conf.retention_days,
+            "limit": 1000,
+        }
         while old := [job_id for (job_id,) in self._queue.rows(statement("old_handed_over"), parameters)]:
             rows = {origin.row: job_id for job_id in old if (origin := Origin.of(job_id))}
             left = {row for (row,) in self._calls.rows(statement("left_in_outbox"), {"ids": list(rows)})}

@@ -422,6 +422,19 @@ def test_notes_that_are_left_are_pruned_once_their_rows_are_gone(relay, sql):
     assert {*HandedOver.objects.values_list("pk", flat=True)} == {waiting.id, fresh, job_id_of(0, 6, 1)}
 
 
+def test_note_of_a_job_that_was_met_is_kept_while_that_is_alive_and_for_the_retention(relay, sql):
+    job_id = app.noop.using(delay=dt.timedelta(days=30)).enqueue().id
+    recent, alive, over = (job_id_of(0, 5, 2**39 + place) for place in range(3))
+    for call_id, met, days in ((recent, 2**46, 6), (alive, job_id, 8), (over, 2**46, 8)):
+        sql(
+            "INSERT INTO pgqueue_handed_over (id, job_id, at) VALUES (%s, %s, now() - make_interval(days => %s))",
+            *(call_id, met, days),
+        )
+    relay.pass_once()
+    assert {*HandedOver.objects.values_list("pk", flat=True)} == {recent, alive}
+    assert jobs.get(alive).state().id == job_id
+
+
 @pytest.fixture
 def serving(outbox, settings):
     """A relay in a thread of its own, which does not poll again once it has looked."""
