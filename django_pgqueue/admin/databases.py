@@ -121,7 +121,7 @@ def on_its_database(admin: Any, view: View) -> View:
             return _refused(admin, request, alias)
         with showing(alias):
             try:
-                return rendered(view(request, *args, **kwargs))
+                return _leading_on(request, rendered(view(request, *args, **kwargs)))
             except Error as error:
                 if not (is_elsewhere() and is_of_connection(error) and _is_away(alias)):
                     raise
@@ -141,6 +141,14 @@ def _refused(admin: Any, request: HttpRequest, alias: str) -> HttpResponse:
     words = _("No database %(name)s has a queue. Nothing was changed; this is %(home)s.")
     messages.error(request, words % {"name": alias, "home": conf.database})
     return HttpResponseRedirect(request.path)
+
+
+def _leading_on(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    """Name the database in Django's redirect from an old address of a row to its page, which drops the query."""
+    path, _, query = response.get("Location", "").partition("?")
+    if is_elsewhere() and path.startswith(request.path) and DATABASE not in QueryDict(query):
+        response["Location"] = located(path, query)
+    return response
 
 
 def _is_away(alias: str) -> bool:

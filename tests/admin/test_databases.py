@@ -283,6 +283,13 @@ def test_address_is_stronger_than_that_of_the_list_before(staff, namesake):
     assert "Database:" not in LogEntry.objects.get().get_change_message()
 
 
+def test_old_address_of_a_row_leads_to_its_page_on_the_database(staff, namesake):
+    response = staff.get(f"{ADMIN}queue/abroad/", {"database": "other"}, follow=True)
+    assert response.redirect_chain == [(f"{ADMIN}queue/abroad/change/?database=other", 302)]
+    assert '<strong aria-current="true">other</strong>' in response.content.decode()
+    assert staff.get(f"{ADMIN}queue/abroad/").url == f"{ADMIN}queue/abroad/change/"
+
+
 def test_further_pages_of_a_history_are_on_the_database(staff, namesake):
     ann, queue = User.objects.get(username="ann"), ContentType.objects.get_for_model(Queue)
     LogEntry.objects.bulk_create(
