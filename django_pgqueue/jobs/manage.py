@@ -80,6 +80,9 @@ def move(ids: JobIds, *, queue: str, by: By = "", database: Where = None) -> lis
     Their place there is that of their priority and ``run_at``. A job that holds a slot of its concurrency key keeps it.
     Any other job with a fair key is promoted again, within a second, and so gets a turn behind those of its key.
 
+    They stay on their database, also where the queue is on others: a job with a key can be on one that does not have
+    the slot of the key, where it does not meet new jobs with the same key.
+
     Args:
         queue: a name of 1 to 128 characters.
         by: user who does it, or the username; kept in the history of the jobs and in the log.
