@@ -1,6 +1,7 @@
 """Options of the commands: their values, the job that they enqueue, the database."""
 
 import argparse
+import contextlib
 import dataclasses
 import datetime as dt
 import json
@@ -8,20 +9,19 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from django.core.management.base import CommandError
-from django.db import Error, OperationalError
-from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db import Error, OperationalError, connections
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import override
 
 from django_pgqueue import registry
 from django_pgqueue.cli.actions import for_succeeded
 from django_pgqueue.conf import conf
-from django_pgqueue.db.connections import how_to_migrate, own_wrapper, postgresql
+from django_pgqueue.db.connections import QueueConnection, how_to_migrate, postgresql
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.db.queries import TookTooLong
 from django_pgqueue.doctor.catalogue import is_recorded
@@ -402,6 +402,9 @@ def _rules_from(declared: Options, options: Mapping[str, Any]) -> dict[str, Any]
 
 logger = logging.getLogger("django_pgqueue.worker")
 
+PATIENCE_SECONDS = 10.0
+"""Timeout of each wait for a server, when a command starts."""
+
 
 def await_database(alias: str, *, seconds: float) -> None:
     """Connect to a database; where it is away, try again until the timeout, and log each new reason.
@@ -412,15 +415,15 @@ def await_database(alias: str, *, seconds: float) -> None:
         CommandError: it cannot be reached.
     """
     until, failures, told = time.monotonic() + seconds, 0, ""
-    wrapper = own_wrapper(alias, "start")  # one with a limit to how long it takes to connect
+    database = QueueConnection(alias, "start", patience_seconds=PATIENCE_SECONDS)
     try:
-        while (reason := _why_away(wrapper)) and time.monotonic() < until:
+        while (reason := _why_away(database)) and time.monotonic() < until:
             if reason != told:
                 logger.warning("Waiting for the database of alias %r: %s", alias, reason)
             told, failures = reason, failures + 1
             time.sleep(max(min(reconnect_delay(failures), until - time.monotonic()), 0.0))
     finally:
-        wrapper.close()
+        database.close()
     if reason:
         raise CommandError(
             f"The database of alias {alias!r} cannot be reached: {reason} "
@@ -428,14 +431,38 @@ def await_database(alias: str, *, seconds: float) -> None:
         )
 
 
-def _why_away(wrapper: BaseDatabaseWrapper) -> str:
+def _why_away(database: QueueConnection) -> str:
     try:
-        wrapper.ensure_connection()
+        database.autocommit()
     except OperationalError as error:
         return one_line(error)
     except Error:
         return ""  # it answers; the checks report its problems
     return ""
+
+
+@contextlib.contextmanager
+def patient_with(alias: str) -> Iterator[None]:
+    """Use a connection of its own in here where this thread would use Django's, which may wait without end.
+
+    Raises:
+        CommandError: it cannot be reached, or is silent.
+    """
+    before, database = postgresql(alias), QueueConnection(alias, "start", patience_seconds=PATIENCE_SECONDS)
+    database.lend()
+    try:
+        _open(database)
+        yield
+    finally:
+        connections[alias] = before
+        database.close()
+
+
+def _open(database: QueueConnection) -> None:
+    try:
+        database.autocommit()
+    except OperationalError as error:
+        raise _unreachable(database.alias, error) from error
 
 
 def check_seen(queues: Iterable[QueueLine]) -> None:
@@ -463,11 +490,15 @@ def check_database(alias: str | None = None) -> None:
     except ConfigurationError as error:
         raise CommandError(str(error)) from error
     except OperationalError as error:
-        raise CommandError(f"The database of alias {alias!r} cannot be reached: {one_line(error)}") from error
+        raise _unreachable(alias, error) from error
     if "pgqueue_jobs" not in tables:
         name = connection.settings_dict["NAME"]
         advice = how_to_migrate(alias, is_recorded=is_recorded(alias))
         raise CommandError(f"There is no table pgqueue_jobs in {name!r} (alias {alias!r}). {advice}")
+
+
+def _unreachable(alias: str, error: OperationalError) -> CommandError:
+    return CommandError(f"The database of alias {alias!r} cannot be reached: {one_line(error)}")
 
 
 def on_each(chosen: str | Collection[str] | None, act: Callable[[str], T]) -> tuple[dict[str, T], dict[str, str]]:

@@ -11,10 +11,13 @@ from django.core.management import CommandError, call_command
 from django.db import Error, connections
 
 import tests.app.tasks as app
+from django_pgqueue.cli import arguments
 from django_pgqueue.exceptions import ShardUnavailable
+from django_pgqueue.management.commands import pgqueue_worker
 from django_pgqueue.models import Job, SucceededJob, Worker
 from django_pgqueue.worker.config import DatabaseFilter
 from tests.support.ports import free_port
+from tests.support.proxy import Detour
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
@@ -35,10 +38,17 @@ def _log_as_before():
 def start(start_worker, other_server):
     """Start a command for both databases."""
 
-    def started(*options: str):
-        return start_worker(*options, OTHER_URL=other_server.url, **OF_TWO)
+    def started(*options: str, **environment: str):
+        return start_worker(*options, OTHER_URL=other_server.url, **OF_TWO, **environment)
 
     return started
+
+
+@pytest.fixture
+def detour(transactional_db):
+    made = Detour()
+    yield made
+    made.close()
 
 
 def succeeded(alias: str) -> set[int]:
@@ -119,6 +129,26 @@ def test_database_that_is_away_at_the_start_is_served_once_it_is_there(far, othe
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
     assert "Stopped (database other)" in worker.text()
+
+
+def test_alias_of_django_itself_that_is_away_at_the_start_stops_none_of_the_others(far, detour, start):
+    here, there = app.noop.enqueue(), app.noop.using(database=far).enqueue()
+    detour.go_away()
+    worker = start(DATABASE_URL=detour.url())
+    eventually(lambda: there.id in succeeded(far) or worker.must_live())
+    detour.come_back()
+    eventually(lambda: here.id in succeeded("default") or worker.must_live())
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_silent_database_is_one_that_is_away(far, other_server, monkeypatch):
+    monkeypatch.setattr(arguments, "PATIENCE_SECONDS", 0.5)
+    with other_server.connect() as session, session.transaction():
+        session.execute("LOCK TABLE pg_sequence IN ACCESS EXCLUSIVE MODE")
+        assert not pgqueue_worker.is_there(far)
+    monkeypatch.undo()
+    assert pgqueue_worker.is_there(far)
 
 
 def test_one_of_two_dies_under_load_and_comes_back(far, other_server, start):

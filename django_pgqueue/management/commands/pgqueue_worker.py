@@ -24,6 +24,7 @@ from django_pgqueue.cli.arguments import (
     check_database,
     check_number,
     out_of_bounds,
+    patient_with,
     queue_names,
     seconds,
 )
@@ -124,6 +125,11 @@ class Command(BaseCommand):
             self.await_databases(options)
         super().execute(*args, **options)
 
+    def check_migrations(self) -> None:
+        """Leave out those of Django's own alias while it is away, and another database of the queue is not."""
+        if DEFAULT_DB_ALIAS not in self.away:
+            super().check_migrations()
+
     def await_databases(self, options: dict[str, Any]) -> None:
         served = [alias for alias in aliases_of(options) if is_postgresql(alias)]
         if DEFAULT_DB_ALIAS not in served and is_postgresql(DEFAULT_DB_ALIAS):
@@ -160,7 +166,9 @@ class Command(BaseCommand):
             self.reload(plan)
         check_may_have_children()
         aliases = aliases_of(options)
-        away = tuple(alias for alias in aliases if not is_there(alias, is_alone=len(aliases) == 1))
+        away = tuple(
+            alias for alias in aliases if alias in self.away or not is_there(alias, is_alone=len(aliases) == 1)
+        )
         if len(away) == len(aliases):
             raise CommandError(f"None of the databases {', '.join(map(repr, aliases))} can be reached.")
         configure_logging(plan.verbosity)
@@ -212,9 +220,10 @@ def is_there(alias: str, *, is_alone: bool = False) -> bool:
             there is no other.
     """
     try:
-        check_database(alias)
-        check_number(alias)
-    except (CommandError, Error) as error:
+        with patient_with(alias):
+            check_database(alias)
+            check_number(alias)
+    except (CommandError, ConfigurationError, Error) as error:
         cause = error if isinstance(error, Error) else error.__cause__
         if isinstance(cause, OperationalError) and not is_alone:
             return False
@@ -239,7 +248,7 @@ def add_start_and_stop(group: argparse._ArgumentGroup) -> None:
         const=math.inf,
         metavar="DURATION",
         help="wait for a database that is away when the command starts; without a value for as long as it takes; "
-        "default: end at once with exit code 1",
+        "default: end at once with exit code 1; or serve the others, where one of several is away",
     )
     group.add_argument("--drain", action="store_true", help="end when nothing is left that could run now")
     group.add_argument(

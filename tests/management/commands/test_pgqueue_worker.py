@@ -81,11 +81,11 @@ def command(monkeypatch):
         def run(self):
             return 7
 
-    def begin(alias):
+    def begin(alias, *, is_alone):
         raise CommandError("no reloader")
 
     monkeypatch.setattr(pgqueue_worker, "Reloader", Reloader)
-    monkeypatch.setattr(pgqueue_worker, "check_database", begin)
+    monkeypatch.setattr(pgqueue_worker, "is_there", begin)
     monkeypatch.setattr(pgqueue_worker.Command, "requires_migrations_checks", False)
 
     def run(*options):
