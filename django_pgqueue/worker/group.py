@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 
@@ -21,6 +22,7 @@ from django_pgqueue.worker.processes import SPAWN, MakeProcess
 from django_pgqueue.worker.supervisor import (
     QUIET_SIGNAL,
     RESUME_SIGNAL,
+    SETTLE_SECONDS,
     PageOf,
     Supervisor,
     planned_pages,
@@ -73,7 +75,10 @@ class SupervisorGroup:
         self._pages = PageServer(planned_pages(plan, self._probes, metrics and metrics(figures)))
         self._away = away
         self._is_there = is_there
+        self._is_drain = plan.drain
         self._serving: dict[str, Supervisor] = {}
+        self._untold: dict[str, float] = {}  # those whose start is not logged yet, and until when to wait, monotonic
+        self._finishing: list[threading.Thread] = []
         self._found: dict[str, Supervisor] = {}  # there by now, and to be started by the main thread
         self._is_over = threading.Event()
 
@@ -112,6 +117,8 @@ class SupervisorGroup:
                 self._start()
                 while self._serving or not self.is_stopping:
                     self._watch()
+                for thread in self._finishing:
+                    thread.join()
                 self._probes.stopping()
         finally:
             self._is_over.set()
@@ -123,17 +130,22 @@ class SupervisorGroup:
             member.check_is_guarded()
 
     def _start(self) -> None:
-        there = {alias: member for alias, member in self._members.items() if alias not in self._away}
-        self._serving.update(there)
-        for alias, member in there.items():
-            with served(alias):
-                member.start()
-        for alias, member in there.items():
-            with served(alias):
-                member.tell_of_start()
+        for alias in self._members:
+            if alias not in self._away:
+                self._serve(alias)
         for alias in self._away:
+            if self._is_drain:
+                logger.error("The database %r cannot be reached, and is not drained", alias)
+                self._members[alias].stop_once(exit_code=1)
+                continue
             logger.warning("The database %r cannot be reached, and is served once it can be", alias)
             threading.Thread(target=self._look_for, args=(alias,), name=f"pgqueue-look-{alias}", daemon=True).start()
+
+    def _serve(self, alias: str) -> None:
+        member = self._serving[alias] = self._members[alias]
+        self._untold[alias] = time.monotonic() + SETTLE_SECONDS
+        with served(alias):
+            member.start()
 
     def _look_for(self, alias: str) -> None:
         told = ""
@@ -150,11 +162,7 @@ class SupervisorGroup:
 
     def _watch(self) -> None:
         while self._found:
-            alias, member = self._found.popitem()
-            self._serving[alias] = member
-            with served(alias):
-                member.start()
-                member.tell_of_start()
+            self._serve(self._found.popitem()[0])
         serving = list(self._serving.items())
         descriptors = [one for _, member in serving for one in member.waits_for]
         idle = [member.pool.changed_read for alias, member in self._members.items() if alias not in self._serving]
@@ -166,10 +174,35 @@ class SupervisorGroup:
         for alias, member in serving:
             with served(alias):
                 member.watch(ready)
-                if member.is_over:
+                self._tell_of_start(alias, member)
+            if member.is_over:
+                self._finish(alias, member)
+        if not self._serving and not self._found:  # asked to stop, or drained: those that are away do not keep it
+            self.stop_once()
+
+    def _tell_of_start(self, alias: str, member: Supervisor) -> None:
+        """Wait neither for one whose server is silent nor for the others."""
+        if alias not in self._untold:
+            return
+        if member.is_settled or member.is_over or time.monotonic() > self._untold[alias]:
+            del self._untold[alias]
+            member.tell_of_start(wait_seconds=0)
+
+    def _finish(self, alias: str, member: Supervisor) -> None:
+        """Let one whose database is silent not delay the end of the others."""
+
+        def finish() -> None:
+            with served(alias):
+                try:
                     member.finish()
+                finally:
                     member.close()
-                    del self._serving[alias]
+                    connections.close_all()
+
+        del self._serving[alias]
+        thread = threading.Thread(target=finish, name=f"pgqueue-finish-{alias}")
+        self._finishing.append(thread)
+        thread.start()
 
     def _stop_on(self, number: int) -> None:
         for member in self._members.values():

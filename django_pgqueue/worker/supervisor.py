@@ -272,10 +272,15 @@ class Supervisor:
         if self.plan.listen:
             self._listen_loop.start()
 
-    def tell_of_start(self) -> None:
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known if LISTEN works."""
+        return not self.plan.listen or self._listener.is_settled.is_set()
+
+    def tell_of_start(self, *, wait_seconds: float = SETTLE_SECONDS) -> None:
         """Log the plan once LISTEN works, or does not."""
         if self.plan.listen:
-            self._listener.is_settled.wait(SETTLE_SECONDS)
+            self._listener.is_settled.wait(wait_seconds)
         listen = "on" if self._listener.works else f"off, polling every {conf.poll_seconds:g} s"
         settings = connections[self.alias].settings_dict
         logger.info(

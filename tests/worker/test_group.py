@@ -1,9 +1,11 @@
 """One command that serves several databases, one of which is away for a while."""
 
 import collections
+import io
 import json
 import logging
 import signal
+import threading
 import urllib.request
 
 import pytest
@@ -16,9 +18,11 @@ from django_pgqueue.exceptions import ShardUnavailable
 from django_pgqueue.management.commands import pgqueue_worker
 from django_pgqueue.models import Job, SucceededJob, Worker
 from django_pgqueue.worker.config import DatabaseFilter
+from django_pgqueue.worker.listener import Listener
+from django_pgqueue.worker.supervisor import Supervisor
 from tests.support.ports import free_port
 from tests.support.proxy import Detour
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
@@ -142,6 +146,26 @@ def test_alias_of_django_itself_that_is_away_at_the_start_stops_none_of_the_othe
     assert worker.wait() == 0
 
 
+def test_drain_leaves_a_database_out_that_is_away_and_asks_it_once(far, other_server, monkeypatch, caplog):
+    here, asked = app.record.enqueue("a"), []
+    monkeypatch.setattr(pgqueue_worker, "is_there", lambda alias, **options: asked.append(alias) or True)
+    other_server.stop()
+    with pytest.raises(SystemExit) as ended:
+        call_command("pgqueue_worker", drain=True, skip_checks=False)
+    assert (ended.value.code, asked) == (1, ["default"])
+    assert here.result() == "recorded a"
+    assert f"The database {far!r} cannot be reached, and is not drained" in caplog.messages
+
+
+def test_command_ends_once_the_databases_that_are_there_were_stopped(far, other_server, start):
+    other_server.stop()
+    worker = start()
+    eventually(lambda: "served once it can be" in worker.text() or worker.must_live())
+    worker.wait_until_ready()
+    call_command("pgqueue_workers", "stop", "--all", "--database", "default", "--json", stdout=io.StringIO())
+    assert worker.wait() == 0
+
+
 def test_silent_database_is_one_that_is_away(far, other_server, monkeypatch):
     monkeypatch.setattr(arguments, "PATIENCE_SECONDS", 0.5)
     with other_server.connect() as session, session.transaction():
@@ -149,6 +173,35 @@ def test_silent_database_is_one_that_is_away(far, other_server, monkeypatch):
         assert not pgqueue_worker.is_there(far)
     monkeypatch.undo()
     assert pgqueue_worker.is_there(far)
+
+
+def test_end_of_one_does_not_wait_for_that_of_another(shard, monkeypatch):
+    both, finish = threading.Barrier(2, timeout=PATIENCE_SECONDS), Supervisor.finish
+
+    def finish_together(self):
+        both.wait()
+        finish(self)
+
+    monkeypatch.setattr(Supervisor, "finish", finish_together)
+    call_command("pgqueue_worker", drain=True, verbosity=0)
+    assert not both.broken
+
+
+def test_processes_are_watched_while_the_server_is_silent_to_listen(shard, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "django_pgqueue")
+    watch, is_watched, told = Supervisor.watch, threading.Event(), []
+
+    def watched(self, ready):
+        if not is_watched.is_set():
+            told.extend(caplog.messages)
+        is_watched.set()
+        watch(self, ready)
+
+    monkeypatch.setattr(Listener, "pass_once", lambda self: 0.1 * is_watched.wait())
+    monkeypatch.setattr(Supervisor, "watch", watched)
+    call_command("pgqueue_worker", drain=True)
+    assert len([message for message in caplog.messages if message.startswith("pgqueue worker")]) == 2
+    assert not any(message.startswith("pgqueue worker") for message in told)
 
 
 def test_one_of_two_dies_under_load_and_comes_back(far, other_server, start):
