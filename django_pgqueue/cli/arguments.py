@@ -504,20 +504,30 @@ def _unreachable(alias: str, error: OperationalError) -> CommandError:
 def on_each(chosen: str | Collection[str] | None, act: Callable[[str], T]) -> tuple[dict[str, T], dict[str, str]]:
     """Act on the chosen databases, or on all that hold a queue; return the results, and why the others have none.
 
+    All are connected to before the first is acted on: what is locked there does not wait for a server that is away.
+
     Raises:
         CommandError, django.db.Error: it is the only one, and cannot be used.
     """
     aliases = [chosen] if isinstance(chosen, str) else chosen or conf.databases
     results: dict[str, T] = {}
     failures: dict[str, str] = {}
-    for alias in aliases:
+
+    @contextlib.contextmanager
+    def noted(alias: str) -> Iterator[None]:
         try:
-            check_database(alias)
-            results[alias] = act(alias)
+            yield
         except (CommandError, Error, TookTooLong) as error:
             if len(aliases) == 1:
                 raise
             failures[alias] = str(error).strip()
+
+    for alias in aliases:
+        with noted(alias):
+            check_database(alias)
+    for alias in [one for one in aliases if one not in failures]:
+        with noted(alias):
+            results[alias] = act(alias)
     return results, failures
 
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 from django.core.checks import run_checks
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import OperationalError, connection, connections
 from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue.cli import arguments
-from django_pgqueue.cli.arguments import await_database, check_database, rate_or_none
+from django_pgqueue.cli.arguments import await_database, check_database, on_each, patient_with, rate_or_none
 from django_pgqueue.flow.queue_limits import rate_of
 from django_pgqueue.insights import formatting
 from django_pgqueue.models import Job
@@ -23,6 +23,7 @@ from tests.support.proxy import Detour
 from tests.support.retention import run
 from tests.support.schedules_command import schedule
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
+from tests.support.workers import until_alone
 
 pytestmark = pytest.mark.django_db
 
@@ -292,6 +293,27 @@ def test_database_that_stays_away_is_an_error_that_says_how_to_wait(detour, capl
 def test_connection_that_can_never_work_is_left_to_the_checks(monkeypatch):
     monkeypatch.setitem(connection.settings_dict, "OPTIONS", {"colour": "red"})
     await_database("default", seconds=PATIENCE_SECONDS)
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_all_databases_are_connected_to_before_the_first_is_acted_on(shard):
+    connections[shard].close()
+    found, failures = on_each(["default", shard], lambda alias: connections[shard].connection is not None)
+    assert (found, failures) == ({"default": True, shard: True}, {})
+
+
+@pytest.mark.django_db(transaction=True)
+def test_connection_of_a_start_gives_up_a_silent_server_and_leaves_that_of_django(sql, monkeypatch):
+    monkeypatch.setattr(arguments, "PATIENCE_SECONDS", 0.5)
+    before = connections["default"]
+    sql("SELECT pg_advisory_lock(4711)")
+    try:
+        with pytest.raises(OperationalError, match=r"has not answered for 0\.5 s"), patient_with("default"):
+            connections["default"].cursor().execute("SELECT pg_advisory_lock(4711)")
+        assert connections["default"] is before
+    finally:
+        sql("SELECT pg_advisory_unlock(4711)")
+        until_alone(sql)
 
 
 @pytest.mark.parametrize(
