@@ -17,6 +17,7 @@ from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import SimpleTemplateResponse
 from django.utils.translation import gettext as _
+from psycopg.errors import ConnectionTimeout
 
 from django_pgqueue.admin.keyset import is_integer
 from django_pgqueue.conf import NUMBER_SHIFT, conf, page_database
@@ -108,7 +109,7 @@ def search_of_key(request: HttpRequest, model: type[Model], key: str) -> list[tu
 def on_its_database(admin: Any, view: View) -> View:
     """Return a view of an admin that shows, and changes, the database that the id or the address of a request is of.
 
-    The page is rendered here. Where another database than that of ``DATABASE`` does not answer, it says so.
+    The page is rendered here. Where the database does not answer, and is one of several, it says so.
     """
 
     @functools.wraps(view)
@@ -123,7 +124,7 @@ def on_its_database(admin: Any, view: View) -> View:
             try:
                 return _leading_on(request, rendered(view(request, *args, **kwargs)))
             except Error as error:
-                if not (is_elsewhere() and is_of_connection(error) and _is_away(alias)):
+                if not (is_of_connection(error) and _is_away(alias, error)):
                     raise
                 return rendered(admin.away(request, error))
 
@@ -151,7 +152,12 @@ def _leading_on(request: HttpRequest, response: HttpResponse) -> HttpResponse:
     return response
 
 
-def _is_away(alias: str) -> bool:
+def _is_away(alias: str, error: Error) -> bool:
+    """Ask again, unless connecting has just failed; another database may have ended a connection."""
+    cause = error.__cause__
+    is_new = isinstance(cause, ConnectionTimeout) or getattr(cause, "pgconn", None) is not None
+    if is_new and connections[alias].connection is None:
+        return True
     connections[alias].close()
     try:
         connections[alias].ensure_connection()

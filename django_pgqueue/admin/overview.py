@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import psycopg
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.db import Error, connections
+from django.db import Error
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.translation import gettext as _
@@ -23,6 +23,7 @@ from django_pgqueue.doctor import NOT_LOOKED_AT, Finding, Level, findings
 from django_pgqueue.insights import throughput
 from django_pgqueue.insights.formatting import brief, grouped, short
 from django_pgqueue.insights.overview import QueueLine, QueuePace, lines, living_workers, paces, pause_of, total
+from django_pgqueue.insights.side_by_side import SideBySide
 from django_pgqueue.models import Overview, Worker
 from django_pgqueue.states import Status
 
@@ -72,7 +73,8 @@ class OverviewAdmin(ReadOnlyAdmin, QueueAdminBase):
         return self.page(request, "overview", _("Overview"), **context)
 
     def _shown(self, links: Links, request: HttpRequest) -> dict[str, Any]:
-        alias = conf.database_here
+        alias, others = conf.database_here, {one.alias: one.address for one in choices(request.path) if one.address}
+        looks = SideBySide(list(others), _shard)
         workers = list(living_workers(alias))
         per_minute = throughput.per_minute(alias)
         per_quarter, by_queue = throughput.of_day(alias)
@@ -81,8 +83,8 @@ class OverviewAdmin(ReadOnlyAdmin, QueueAdminBase):
                 queues, is_counted = lines(alias, workers), True
         except TookTooLong:
             queues, is_counted = [], False
-        shards = [_shard(one.alias, one.address) for one in choices(request.path) if one.address]
         found = [_finding_row(finding, links) for finding in findings(alias, queues=queues)]
+        shards = [_told(look, name, others[name]) for name, look in looks.results().items()]
         found += [_shard_finding(finding, shard, links) for shard in shards for finding in shard.findings]
         found.sort(key=lambda row: row["finding"].level is not Level.ERROR)
         hour, day = throughput.total(per_minute), throughput.total(per_quarter)
@@ -129,21 +131,25 @@ class Shard(NamedTuple):
     cells: list[Cell]  # none if it does not answer
 
 
-def _shard(alias: str, address: str) -> Shard:
-    try:
-        workers = list(living_workers(alias))
-        with bounded(alias):
-            queues = lines(alias, workers)
-        found = findings(alias, queues=queues)
-    except (Error, psycopg.Error, TookTooLong) as error:
-        connections[alias].close()
-        return Shard(alias, address, [_away(error)], [])
+def _shard(alias: str) -> Shard:
+    workers = list(living_workers(alias))
+    with bounded(alias):
+        queues = lines(alias, workers)
+    found = findings(alias, queues=queues)
     cells = [
         *(Cell(str(total(getattr(queue, status) for queue in queues))) for status in NUMBERS),
         _oldest_of(queues),
         Cell(str(len(workers)), kind="" if workers else "bad"),
     ]
-    return Shard(alias, address, found, cells)
+    return Shard(alias, "", found, cells)
+
+
+def _told(look: Shard | Exception, alias: str, address: str) -> Shard:
+    if isinstance(look, Error | psycopg.Error | TookTooLong):
+        return Shard(alias, address, [_away(look)], [])
+    if isinstance(look, Exception):
+        raise look
+    return look._replace(address=address)
 
 
 def _away(error: Exception) -> Finding:

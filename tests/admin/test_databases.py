@@ -9,7 +9,7 @@ import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
-from django.db import OperationalError
+from django.db import OperationalError, connections
 from django.test import Client
 from django.utils import translation
 
@@ -426,6 +426,29 @@ def test_database_that_is_away_says_why_and_the_others_are_shown(staff, far, oth
     page(staff, "job/")
     other_server.restart("fast")
     assert str(job.id) in page(staff, "job/", database=far)
+
+
+def test_database_that_is_away_is_connected_to_once(staff, far, other_server, monkeypatch):
+    other_server.stop()
+    connections[far].close()
+    connect, tries = connections[far].connect, []
+    monkeypatch.setattr(connections[far], "connect", lambda: tries.append(1) or connect())
+    assert staff.get(f"{ADMIN}job/", {"database": far}).status_code == 503
+    assert len(tries) == 1
+
+
+def test_first_database_that_is_away_leads_to_the_others(staff, far, other_server, settings):
+    shards = {far: {"number": 1}, "default": {"number": 0}}
+    settings.PGQUEUE = settings.PGQUEUE | {"DATABASE": far, "SHARDS": shards}
+    other_server.stop()
+    connections[far].close()
+    for address in ("job/", "overview/"):
+        response = staff.get(f"{ADMIN}{address}")
+        assert response.status_code == 503
+        text = html.unescape(response.content.decode())
+        assert "The database other does not answer: " in text
+        assert f'<a href="{ADMIN}{address}?database=default">default</a>' in text
+    page(staff, "job/", database="default")
 
 
 def test_page_leaves_no_database_behind(staff, filled):

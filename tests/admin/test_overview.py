@@ -1,6 +1,7 @@
 """The page of the overview: verdict, numbers, findings, links, and what it tells while counting fails."""
 
 import datetime as dt
+import threading
 
 import pytest
 from django.test import Client
@@ -8,10 +9,11 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import queues
+from django_pgqueue.admin import overview
 from django_pgqueue.models import Queue, Stat
 from tests.support.schedules import make
 from tests.support.staff import SUCCEEDED, user_with
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.support.worker_rows import forget_counters, worker
 from tests.support.workflows import stuck
 
@@ -136,6 +138,18 @@ def test_other_databases_are_told_with_their_numbers_and_findings(viewer, shard,
     [found] = response.context["findings"]
     assert found["finding"].what.startswith("On the database other: No worker is alive")
     assert "Other databases" in response.content.decode()
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_other_databases_are_looked_at_at_the_same_time(viewer, shard, monkeypatch):
+    both, living = threading.Barrier(2), overview.living_workers
+
+    def together(alias):
+        both.wait(PATIENCE_SECONDS)
+        return living(alias)
+
+    monkeypatch.setattr(overview, "living_workers", together)
+    assert viewer.get(PAGE).context["shards"][0].cells
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
