@@ -504,7 +504,7 @@ def _unreachable(alias: str, error: OperationalError) -> CommandError:
 def on_each(chosen: str | Collection[str] | None, act: Callable[[str], T]) -> tuple[dict[str, T], dict[str, str]]:
     """Act on the chosen databases, or on all that hold a queue; return the results, and why the others have none.
 
-    All are connected to before the first is acted on: what is locked there does not wait for a server that is away.
+    All are connected to before the first is acted on: rows locked there do not wait for a server that is away.
 
     Raises:
         CommandError, django.db.Error: it is the only one, and cannot be used.

@@ -116,25 +116,39 @@ class SharedReading(Generic[T]):
         self._answer: T | BaseException = TimeoutError("Nothing was read yet.")
         self._read_at = -math.inf  # monotonic
 
-    def latest(self, *, wait_seconds: float | None = None) -> T:
-        """Return the result of the latest reading, or raise its error; if it is not fresh, begin another.
+    def begin(self) -> None:
+        """Begin a reading, if none is under way and the latest is not fresh; in another thread it is not waited for."""
+        if self._lock.acquire(blocking=False):
+            if self._is_fresh():
+                self._lock.release()
+            else:
+                self._begin_reading()
+
+    def latest(self, *, wait_seconds: float | None = None, since: float = math.inf) -> T:
+        """Return the result of the latest reading, or raise its error; begin another if it is neither fresh nor since.
 
         One in another thread that takes longer than ``wait_seconds`` (None: without end) goes on all the same, but
         raises TimeoutError here.
         """
         self._acquire(wait_seconds)
-        if time.monotonic() - self._read_at >= FRESH_SECONDS:
-            try:
-                self._begin(self._renew)
-            except BaseException:  # no thread can be started
-                self._lock.release()
-                raise
+        if not self._is_fresh() and self._read_at < since:
+            self._begin_reading()
             self._acquire(wait_seconds)
         answer = self._answer
         self._lock.release()
         if isinstance(answer, BaseException):
             raise answer
         return answer
+
+    def _is_fresh(self) -> bool:
+        return time.monotonic() - self._read_at < FRESH_SECONDS
+
+    def _begin_reading(self) -> None:
+        try:
+            self._begin(self._renew)
+        except BaseException:  # no thread can be started
+            self._lock.release()
+            raise
 
     def _acquire(self, wait_seconds: float | None) -> None:
         if not self._lock.acquire(timeout=-1 if wait_seconds is None else wait_seconds):
@@ -172,11 +186,23 @@ class QueueCollector(Collector):
             outboxes = {outbox: SharedReading(partial(read_outbox, outbox, alias)) for outbox in conf.outboxes}
         self._outboxes = outboxes
         self._wait_seconds = wait_seconds
+        self._since = self._until = (
+            math.inf
+        )  # which readings a scrape takes that has begun; how long it waits; monotonic
         self._away: set[str] = set()  # what the last scrape could not read
 
     def describe(self) -> list[Metric]:
         """Name the metrics, so that a registry need not read the tables for that."""
         return list(map(family, OF_TABLES))
+
+    def begin(self) -> None:
+        """Begin all readings of a scrape: all of them together are then waited for no longer than one."""
+        self._since = time.monotonic() - FRESH_SECONDS
+        self._shared.begin()
+        for outbox in self._outboxes.values():
+            outbox.begin()
+        if self._wait_seconds is not None:
+            self._until = time.monotonic() + self._wait_seconds
 
     def collect(self) -> Iterator[Metric]:
         figures = self._read(self._shared, "the tables")
@@ -189,7 +215,7 @@ class QueueCollector(Collector):
 
     def _read(self, shared: SharedReading[T], what: str) -> T | None:
         try:
-            answer = shared.latest(wait_seconds=self._wait_seconds)
+            answer = shared.latest(wait_seconds=self._left(), since=self._since)
         except (Error, TookTooLong, TimeoutError) as error:
             if what not in self._away:
                 logger.warning("Metrics do without %s: %s", what, one_line(error) or type(error).__name__)
@@ -197,6 +223,11 @@ class QueueCollector(Collector):
             return None
         self._away.discard(what)
         return answer
+
+    def _left(self) -> float | None:
+        if self._wait_seconds is None:
+            return None
+        return min(self._wait_seconds, max(self._until - time.monotonic(), 0.0))
 
 
 def of_queues(queues: Sequence[QueueLine]) -> Iterator[Metric]:
@@ -330,6 +361,9 @@ class _OfEach(Collector):
 
     def collect(self) -> Iterator[Metric]:
         found: dict[str, Metric] = {}
+        for collector in self._collectors.values():
+            if isinstance(collector, QueueCollector):
+                collector.begin()
         for alias, collector in self._collectors.items():
             for one in collector.collect():
                 known = found.setdefault(one.name, Metric(one.name, one.documentation, one.type, one.unit))

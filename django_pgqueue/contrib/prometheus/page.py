@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from django.db import Error, transaction
+from django.db import Error, connections, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseForbidden
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
@@ -82,8 +82,28 @@ def _registry(aliases: tuple[str, ...]) -> CollectorRegistry:
     """Return the registry of this process. A reading in another thread, which may hang, is not waited out."""
     registry = CollectorRegistry()
     wait_seconds = conf.read_timeout_seconds
-    registry.register(of_each({alias: QueueCollector(alias=alias, wait_seconds=wait_seconds) for alias in aliases}))
+    if len(aliases) == 1:
+        registry.register(QueueCollector(alias=aliases[0], wait_seconds=wait_seconds))
+    else:
+        registry.register(of_each({alias: _together_of(alias, wait_seconds) for alias in aliases}))
     return registry
+
+
+def _together_of(alias: str, wait_seconds: float) -> QueueCollector:
+    """Return a collector that reads in threads, so that databases that are away are waited for together."""
+    outboxes = {outbox: SharedReading(partial(read_outbox, outbox, alias), _in_a_thread) for outbox in conf.outboxes}
+    queues = SharedReading(partial(read_tables, alias), _in_a_thread)
+    return QueueCollector(shared=queues, outboxes=outboxes, wait_seconds=wait_seconds)
+
+
+def _in_a_thread(reading: Callable[[], None]) -> None:
+    def read() -> None:
+        try:
+            reading()
+        finally:
+            connections.close_all()
+
+    threading.Thread(target=read, name="pgqueue-metrics", daemon=True).start()
 
 
 def count_enqueued(registry: CollectorRegistry = REGISTRY) -> Counter:

@@ -246,3 +246,50 @@ def test_reading_whose_thread_cannot_start_is_begun_again_by_the_next_caller():
     with pytest.raises(RuntimeError, match="can't start new thread"):
         shared.latest()
     assert shared.latest() is NOTHING
+
+
+# Several databases
+
+
+def in_a_thread(reading) -> None:
+    threading.Thread(target=reading, daemon=True).start()
+
+
+def of_two(read_first, read_second, *, wait_seconds: float) -> dict[str, float]:
+    """Scrape two databases; return whether each is up."""
+    reads = {"first": read_first, "second": read_second}
+    collectors_of = {
+        alias: QueueCollector(shared=SharedReading(read, in_a_thread), outboxes={}, wait_seconds=wait_seconds)
+        for alias, read in reads.items()
+    }
+    [up] = [one for one in collectors.of_each(collectors_of).collect() if one.name == "pgqueue_up"]
+    return {sample.labels["database"]: sample.value for sample in up.samples}
+
+
+def test_databases_are_read_at_the_same_time():
+    both = threading.Barrier(2)
+
+    def read() -> TableFigures:
+        both.wait(PATIENCE_SECONDS)
+        return NOTHING
+
+    assert of_two(read, read, wait_seconds=PATIENCE_SECONDS) == {"first": 1.0, "second": 1.0}
+
+
+def test_database_that_has_answered_while_another_was_waited_for_is_up(monkeypatch):
+    monkeypatch.setattr(collectors, "FRESH_SECONDS", 0.0)
+    go_on, looks = threading.Event(), []
+
+    def read() -> TableFigures:
+        looks.append(1)
+        return NOTHING
+
+    def silent() -> TableFigures:
+        go_on.wait(PATIENCE_SECONDS)
+        return NOTHING
+
+    try:
+        assert of_two(silent, read, wait_seconds=0.5) == {"first": 0.0, "second": 1.0}
+    finally:
+        go_on.set()
+    assert len(looks) == 1
