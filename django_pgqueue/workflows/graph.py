@@ -295,8 +295,9 @@ class NewWorkflow:
 
         Raises:
             InvalidWorkflow: stages wait for each other or for unknown ones, there is no stage, it has begun already, a
-                job has the unique key of a member, it is a child on another database than its parent, or it would have
-                to go by an outbox. Nothing was inserted.
+                job has the unique key of a member, it is a child on another database than its parent, it is a child and
+                an open workflow that the stage does not wait for has its key, or it would have to go by an outbox.
+                Nothing was inserted.
             InvalidArguments: those of a call do not fit, or are not JSON.
             StageClosed: it is a child, and the stage of the running job has been skipped.
             WorkflowDoesNotExist: it is a child, and the running job is a member of no workflow.
@@ -326,7 +327,13 @@ class NewWorkflow:
                 ids = self._begin_stages(caller, workflow_id)
                 return WorkflowHandle(workflow_id, self.name, caller.alias), ids
             if self._unique_key is not None and (found := find_open(caller, self._unique_key)) is not None:
-                return found, []
+                handle, awaited_by = found
+                if self._child and awaited_by != parent_stage_id:
+                    raise InvalidWorkflow(
+                        f"Workflow {handle.id} has the unique key {self._unique_key!r} and is no child of this stage, "
+                        "which would not wait for it. Give the child another key, or begin it with child=False."
+                    )
+                return handle, []
         raise PgQueueError(
             f"Workflows with the unique key {self._unique_key!r} came and went {MOST_TRIES} times while this one was "
             "being begun. Try again."

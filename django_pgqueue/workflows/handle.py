@@ -283,7 +283,7 @@ def get(
             raise InvalidOption("A workflow is found by its id or by its unique key: give one of them.")
         if (found := find_open(CallerConnection(alias), unique_key)) is None:
             raise WorkflowDoesNotExist(f"No open workflow has the unique key {unique_key!r}.")
-        return found
+        return found[0]
     if (number := number_of(workflow_id)) is None:
         raise InvalidOption(f"The id of a workflow is a whole number, not {workflow_id!r}.")
     found_alias = conf.with_number(max(number, 0) >> WORKFLOW_SHIFT) if conf.shards and database is None else alias
@@ -299,11 +299,14 @@ async def aget(
     return await sync_to_async(get, thread_sensitive=True)(workflow_id, unique_key=unique_key, database=database)
 
 
-def find_open(caller: CallerConnection, unique_key: str) -> WorkflowHandle | None:
-    """Return the handle of the open workflow that has a unique key; None: there is none."""
+def find_open(caller: CallerConnection, unique_key: str) -> tuple[WorkflowHandle, int | None] | None:
+    """Return the open workflow that has a unique key, and the stage that waits for it; None: there is none."""
     check_name("unique_key", unique_key, LONGEST_KEY)
     rows = caller.rows(statement("find_workflow"), {"unique_key": unique_key})
-    return WorkflowHandle(rows[0][0], rows[0][1], caller.alias, created=False) if rows else None
+    if not rows:
+        return None
+    [(workflow_id, name, parent_stage_id)] = rows
+    return WorkflowHandle(workflow_id, name, caller.alias, created=False), parent_stage_id
 
 
 def state_of(caller: CallerConnection, workflow_id: int) -> WorkflowState:

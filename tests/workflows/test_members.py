@@ -173,6 +173,31 @@ def test_children_are_killed_with_their_parents():
     assert set(Workflow.objects.values_list("status", "ended_by")) == {("killed", "anna")}
 
 
+@task
+def begin_shared_child(key: str) -> bool:
+    return group([die_unless.bind("cause")], child=True, unique_key=key).enqueue().created
+
+
+@pytest.mark.parametrize("begin", [group, lambda calls, unique_key: chain(begin_shared_child.bind(unique_key))])
+def test_child_with_the_key_of_a_workflow_that_its_stage_does_not_wait_for_is_refused(begin):
+    begin([record.bind("a")], unique_key="k").enqueue()
+    if begin is not group:
+        run_jobs(errors="collect")
+    handle = chain(begin_shared_child.using(max_attempts=1).bind("k"), record.bind("after")).enqueue()
+    [refused] = run_jobs(task=begin_shared_child, errors="collect")
+    assert "is no child of this stage, which would not wait for it" in str(refused.error)
+    assert handle.state().is_stuck
+
+
+def test_members_of_one_stage_share_a_child():
+    handle = chain([begin_shared_child.bind("k")] * 2, record.bind("after")).enqueue()
+    assert [run.result for run in run_jobs(errors="collect").succeeded] == [True, False]
+    Mark.objects.create(job_id=0, attempt=0, pid=0, label="cause")
+    assert workflows.get(unique_key="k").retry() == 1
+    run_jobs()
+    assert handle.status() == "succeeded"
+
+
 def test_child_needs_a_member_for_its_parent():
     with pytest.raises(NoCurrentJob):
         group([record.bind("a")], child=True).enqueue()
