@@ -55,7 +55,10 @@ class Previous:
 
 
 PREVIOUS: Any = Previous()
-"""As an argument of a call in a chain: what the task of the call before has returned."""
+"""As an argument of a call in a chain: what the task of the call before has returned.
+
+No key of that call may be computed from it, nor by a function: it is not known when the workflow begins.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -233,7 +236,8 @@ class NewWorkflow:
                         f"{task.name} is enqueued on {task.database!r}."
                     )
             check_calls(place.calls_without_previous())
-            self._source_of_previous(place)
+            if self._source_of_previous(place) is not None:
+                _check_keys(place)
 
     def _before(self, stage: NewStage) -> list[NewStage]:
         """Return the stages that one waits for, each once."""
@@ -426,6 +430,34 @@ def _without_previous(call: Call[Any]) -> tuple[list[int | str], Call[Any]]:
     args = tuple(None if value is PREVIOUS else value for value in call.args)
     kwargs = {name: None if value is PREVIOUS else value for name, value in call.kwargs.items()}
     return places, Call(call.task, args, kwargs)
+
+
+def _check_keys(stage: NewStage) -> None:
+    """Raise InvalidWorkflow where a key would be computed from an argument that is ``PREVIOUS``."""
+    [call] = stage.calls
+    options = call.task.options
+    for option, by, key in (
+        ("unique", options.unique and options.unique_rule.by, options.unique_key),
+        ("limit", options.limit and options.limit_rule.by, options.limit_key),
+        ("fair", options.fair, options.fair_key),
+    ):
+        if by and key is None and (by is True or callable(by) or _arguments_with_previous(call).intersection(by)):
+            raise InvalidWorkflow(
+                f"The key of {option} of {call.task.name} in the stage {stage.name!r} is computed when the workflow "
+                f"begins, of arguments with PREVIOUS, which is not known yet. Name other arguments, or give the key: "
+                f"{call.task.name.rpartition('.')[2]}.using({option}_key=…).bind(…)."
+            )
+
+
+def _arguments_with_previous(call: Call[Any]) -> set[str]:
+    bound = call.task.signature.bind(*call.args, **call.kwargs)
+    return {
+        parameter
+        for parameter, value in bound.arguments.items()
+        if value is PREVIOUS
+        or (isinstance(value, tuple) and PREVIOUS in value)
+        or (isinstance(value, dict) and PREVIOUS in value.values())
+    }
 
 
 # Shapes

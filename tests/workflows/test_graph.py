@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_pgqueue import PREVIOUS, batch, chain, group, workflow
+from django_pgqueue import PREVIOUS, Limit, Unique, batch, chain, group, task, workflow
 from django_pgqueue.exceptions import InvalidArguments, InvalidOption, InvalidWorkflow
 from django_pgqueue.models import Job, Stage, StageEdge, StageResult, Workflow
 from django_pgqueue.states import Status
@@ -222,6 +222,49 @@ def test_arguments_that_are_not_json_are_refused_before_anything_is_inserted():
 def test_previous_is_of_one_for_one(calls):
     with pytest.raises(InvalidWorkflow, match="PREVIOUS is the result of one member"):
         chain(*calls())
+
+
+def key_of_all(*values, **named) -> str:
+    return f"{values}{named}"
+
+
+@pytest.mark.parametrize(
+    ("option", "given"),
+    [
+        ("unique", True),
+        ("unique", "label"),
+        ("unique", Unique(key_of_all)),
+        ("limit", Limit(["label"], running=2)),
+        ("limit", Limit(key_of_all)),
+        ("fair", "label"),
+        ("fair", key_of_all),
+    ],
+)
+def test_keys_are_not_made_of_previous(option, given):
+    keyed = record.using(**{option: given})
+    with pytest.raises(InvalidWorkflow, match=rf"The key of {option} of .*record\.using\({option}_key=…\)"):
+        chain(add.bind(1, 2), keyed.bind(PREVIOUS))
+    with pytest.raises(InvalidWorkflow, match="not known yet"):
+        chain(add.bind(1, 2), keyed.bind(label=PREVIOUS))
+    chain(add.bind(1, 2), keyed.using(**{f"{option}_key": "k"}).bind(PREVIOUS)).enqueue()
+    assert [run.result for run in run_jobs()] == [3, "recorded 3"]
+
+
+@task
+def add_all(*numbers: int, **named: int) -> int:
+    return sum(numbers) + sum(named.values())
+
+
+@pytest.mark.parametrize(("by", "call"), [("numbers", {}), ("named", {"one": PREVIOUS})])
+def test_keys_are_not_made_of_previous_among_any_arguments(by, call):
+    with pytest.raises(InvalidWorkflow, match="not known yet"):
+        chain(add.bind(1, 2), add_all.using(unique=by).bind(*[] if call else [1, PREVIOUS], **call))
+
+
+@pytest.mark.parametrize("limit", [Limit("first"), Limit()])
+def test_keys_of_other_arguments_go_with_previous(limit):
+    chain(add.bind(1, 2), add.using(limit=limit, unique="first", fair="first").bind(10, PREVIOUS)).enqueue()
+    assert [run.result for run in run_jobs()] == [3, 13]
 
 
 def test_members_on_another_database_are_refused():
