@@ -135,7 +135,8 @@ class WorkflowHandle:
 
         Raises:
             StageClosed: the stage is over, or sealed.
-            InvalidWorkflow: there is no such stage, one is no call, or its unique key is held by another job.
+            InvalidWorkflow: there is no such stage, one is no call, its unique key is held by another job, or an
+                argument is None where another member of the stage has ``PREVIOUS``.
             InvalidArguments: as ``enqueue_many``.
         """
         return members.add(self.id, stage, calls, database=self.database)

@@ -1,5 +1,6 @@
 """Change a workflow that has begun: add members, seal, skip or kill a stage, kill it, retry dead members."""
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -93,6 +94,7 @@ class FoundStage(NamedTuple):
     is_killed: bool
     of_workflow: str  # the status of that
     keeps_calls: bool  # so does the workflow
+    previous: str | None  # JSON: the arguments of its first member that are PREVIOUS, where null stands for the result
 
     @property
     def is_closed(self) -> bool:
@@ -134,6 +136,7 @@ def add(workflow_id: int, stage: str | int, calls: Any, *, database: str) -> Job
         share(caller, workflow_id)
         found = find_stage(caller, workflow_id, stage)
         _check_is_open(found, workflow_id)
+        _check_arguments(found, chosen)
         is_blocked = found.status == StageStatus.BLOCKED
         inserted = insert([Member(call, found.id, is_blocked) for call in chosen], {found.id: found.name})
         caller.rows(statement("count_added"), {"stage_id": found.id, "members": len(chosen)})
@@ -154,6 +157,22 @@ def _check_is_open(stage: FoundStage, workflow_id: int) -> None:
             f"The stage {stage.name!r} of workflow {workflow_id} is sealed: only members of the workflow may add to "
             "it. Declare it by sealed=False, and seal it when it is full."
         )
+
+
+def _check_arguments(stage: FoundStage, calls: Iterable[Call[Any]]) -> None:
+    """Raise InvalidWorkflow where None would be taken for ``PREVIOUS``."""
+    if stage.previous is None:
+        return
+    previous = json.loads(stage.previous)
+    for call in calls:
+        named = [name for name in previous["kwargs"] if name in call.kwargs and call.kwargs[name] is None]
+        placed = [f"{place + 1}" for place in previous["args"] if call.args[place : place + 1] == (None,)]
+        if named or placed:
+            raise InvalidWorkflow(
+                f"The argument {', '.join([*placed, *named])} of {call!r} is None, for which members of the stage "
+                f"{stage.name!r} get the result before it, as another one has PREVIOUS there. Put it into another "
+                "stage, or give another value."
+            )
 
 
 def _own_stage_id(workflow_id: int) -> int | None:

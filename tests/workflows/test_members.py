@@ -498,6 +498,40 @@ def test_members_that_are_added_keep_their_arguments_beside_one_that_takes_a_res
     assert labels() == ["take a", "take other"]
 
 
+@task
+def take_any(value: str | None, other: str | None = None) -> None:
+    record.func(f"take {value} {other}")
+
+
+@task
+def add_take_any(value: str | None, named: dict) -> str:
+    current_workflow().add(take_any.bind(*([] if "value" in named else [value]), **named), stage="take_any")
+    return "result"
+
+
+@pytest.mark.parametrize(
+    ("call", "value", "named", "argument"),
+    [
+        (take_any.bind(PREVIOUS), None, {}, "1"),
+        (take_any.bind("a", PREVIOUS), "b", {"other": None}, None),
+        (take_any.bind("a", other=PREVIOUS), "b", {"other": None}, "other"),
+        (take_any.bind(PREVIOUS, other=PREVIOUS), None, {"other": None}, "1, other"),
+        (take_any.bind(PREVIOUS), "b", {"other": None}, None),
+        (take_any.bind(PREVIOUS), None, {"value": None}, None),
+        (take_any.bind("a"), None, {}, None),
+    ],
+)
+def test_none_is_not_added_where_it_would_become_the_result_before_it(call, value, named, argument):
+    chain(add_take_any.using(max_attempts=1).bind(value, named), call).enqueue()
+    [added, *_] = run_jobs(errors="collect")
+    if argument:
+        assert f"The argument {argument} of <Call" in str(added.error)
+        assert labels() == []
+    else:
+        value = None if "value" in named else value
+        assert f"take {value} None" in labels()
+
+
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
 def test_workflow_goes_by_no_outbox(outbox):
     """A task with atomic=True does, and begins it."""
