@@ -117,7 +117,8 @@ RETRY_WORKFLOWS = AdminAction(
         "Retry the dead members of %(count)d workflow?", "Retry the dead members of %(count)d workflows?", "count"
     ),
     consequence=_(
-        "They run again with all their attempts. An open workflow goes on by itself once they have succeeded."
+        "They run again with all their attempts, but for those of stages that were skipped or killed. An open workflow "
+        "goes on by itself once they have succeeded."
     ),
     perform=_performs(
         Workflow,
@@ -136,7 +137,9 @@ RETRY_STAGE = AdminAction(
     question=ngettext_lazy(
         "Retry the dead members of %(count)d stage?", "Retry the dead members of %(count)d stages?", "count"
     ),
-    consequence=RETRY_WORKFLOWS.consequence,
+    consequence=_(
+        "They run again with all their attempts. An open workflow goes on by itself once they have succeeded."
+    ),
     perform=_performs(
         Stage,
         _retry_stage,

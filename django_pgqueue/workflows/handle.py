@@ -190,7 +190,8 @@ class WorkflowHandle:
     def retry(self, *, stage: str | int | None = None, by: By = "") -> int:
         """Retry the dead members of all stages, or of one, as ``jobs.retry``. The workflow goes on by itself.
 
-        Those of a stage that was killed are retried only if it is named.
+        Those of a stage that was skipped or killed, by itself or with the workflow, are retried only if it is named. A
+        workflow that has ended stays as it is.
 
         Returns:
             The number of jobs that will run again.

@@ -336,6 +336,43 @@ def test_members_of_a_stage_that_was_killed_are_not_retried_with_the_others():
     assert flow.handle.retry(stage="second") == 1
 
 
+def allow(label: str) -> None:
+    """Let ``die_unless`` of this label succeed."""
+    Mark.objects.create(job_id=0, attempt=0, pid=0, label=label)
+
+
+def test_members_of_a_stage_that_was_skipped_are_not_retried_with_the_others():
+    with workflow("w") as flow:
+        flow.add(die_unless.bind("cause"), name="first")
+        flow.add(die_unless.bind("cause"), name="second")
+    run_jobs(errors="collect")
+    assert flow.handle.skip("first")
+    allow("cause")
+    assert flow.handle.retry() == 1
+    run_jobs()
+    assert flow.handle.status() == "succeeded"
+    assert flow.handle.retry() == 0
+    assert flow.handle.retry(stage="first") == 1
+
+
+def test_dead_members_of_a_workflow_that_was_killed_stay_dead():
+    handle = chain([die_unless.bind("cause"), record.bind("a")], record.bind("b")).enqueue()
+    run_jobs(errors="collect")
+    handle.kill()
+    assert handle.retry() == 0
+    assert handle.retry(stage="die_unless") == 1
+
+
+@pytest.mark.parametrize("rule", ["stop", "go_on"])
+def test_dead_members_of_a_stage_that_has_ended_are_retried(rule):
+    handle = chain([die_unless.bind("cause")], record.bind("b"), on_death=rule).enqueue()
+    run_jobs(errors="collect")
+    assert handle.state().is_finished
+    allow("cause")
+    assert handle.retry() == 1
+    assert [run.result for run in run_jobs()] == ["cause"]
+
+
 def test_purged_member_counts_as_done():
     handle = chain(die_unless.bind("cause"), record.bind("b")).enqueue()
     run_jobs(errors="collect")

@@ -40,7 +40,7 @@ class Command(QueueCommand):
             ("list", "list workflows, the latest first", self._list),
             ("show", "show one workflow with its stages", self._show),
             ("kill", "kill open workflows, or a stage of them, with their members and children", self._kill),
-            ("retry", "retry dead members: their workflows go on by themselves", self._retry),
+            ("retry", "retry dead members; of stages that were skipped or killed only with --stage", self._retry),
             ("skip", "skip a stage, as if it had succeeded", self._skip),
             ("seal", "let a stage with sealed=False close", self._seal),
             ("rerun", "run stages again, and all after them, of a workflow with keep_calls=True", self._rerun),

@@ -1,5 +1,5 @@
 -- The next dead members of a workflow, or of one of its stages, by stage and id. Called by members.retry(). Those of
--- stages that were killed are left out, unless it is asked for that stage alone. Locks nothing; leans on
+-- stages that were skipped or killed are left out, unless it is asked for that stage alone. Locks nothing; leans on
 -- pgqueue_dead_jobs_stage.
 SELECT dead.stage_id, dead.id
 FROM pgqueue_dead_jobs AS dead
@@ -11,7 +11,7 @@ WHERE dead.stage_id >= %(from_stage)s::bigint
       OR NOT EXISTS (
           SELECT
           FROM pgqueue_stages AS stage
-          WHERE stage.id = dead.stage_id AND stage.killed_by IS NOT NULL
+          WHERE stage.id = dead.stage_id AND (stage.status = 'skipped' OR stage.killed_by IS NOT NULL)
           OFFSET 0
       )
   )
