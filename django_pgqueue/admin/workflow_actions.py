@@ -219,7 +219,7 @@ RERUN_STAGE = AdminAction(
         ngettext_lazy("%(count)d stage runs again.", "%(count)d stages run again.", "count"),
     ),
     explain=explains(
-        Stage, {}, _("no kept calls, members alive, a key that is held, or a stage before it that was not over")
+        Stage, {}, _("no kept calls, members alive, a key that is held, or another stage that was not over")
     ),
     is_destructive=True,
 )

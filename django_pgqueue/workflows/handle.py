@@ -201,11 +201,11 @@ class WorkflowHandle:
     def rerun(self, *stages: str | int, by: By = "") -> int:
         """Run stages again, and all that come after them: with new members, made of their calls.
 
-        The workflow must have been begun with ``keep_calls=True``. The stages open by their rules; those
-        after them are ``blocked`` until then. An ended workflow is open again; a deadline that has passed lies as long
-        ahead as it did at the start. Results that these stages have collected are removed, and so are their dead and
-        blocked members. Members that members of these stages have added are left to those to add again, and ended
-        children are no part of it any more.
+        The workflow must have been begun with ``keep_calls=True``. The stages open by their rules; those after them are
+        ``blocked`` until then. An ended workflow is open again; of one that was killed, or was late, all stages that
+        were not over then run. A deadline that has passed lies as long ahead as it did at the start. Results that these
+        stages have collected are removed, and so are their dead and blocked members. Members that members of these
+        stages have added are left to those to add again, and ended children are no part of it any more.
 
         Args:
             stages: at which to begin, one or several: each has opened once, or was skipped.
@@ -217,9 +217,9 @@ class WorkflowHandle:
         Raises:
             WorkflowDoesNotExist: there is no such workflow, or not any more.
             InvalidWorkflow: it keeps no calls, there is no such stage or it has not opened yet, a member or a child of
-                the stages is alive, a stage would never open or be skipped for the outcome of one before it, another
-                job has the unique key of a member or another open workflow that of this one, or there are more
-                than 100,000 calls. Nothing was changed.
+                the stages is alive, a stage that was not over when the workflow was ended would not run, one would be
+                skipped for the outcome of one before it, another job has the unique key of a member or another open
+                workflow that of this one, or there are more than 100,000 calls. Nothing was changed.
         """
         return rerun(self.id, stages, by=by, database=self.database)
 

@@ -29,8 +29,7 @@ class ToRerun(NamedTuple):
 
     ids: list[int]
     living: str | None
-    undone: str | None
-    of_waiting: str | None
+    undone: list[str]
     is_incomplete: bool
     calls: int
 
@@ -81,7 +80,7 @@ def _choose(caller: CallerConnection, workflow_id: int, first: Sequence[FoundSta
             raise InvalidWorkflow(
                 f"The stage {stage.name!r} of workflow {workflow_id} has not opened yet, so it cannot run again."
             )
-    asked = {"ids": number_array([stage.id for stage in first]), "most": MOST_CALLS}
+    asked = {"ids": number_array([stage.id for stage in first]), "workflow_id": workflow_id, "most": MOST_CALLS}
     [row] = caller.rows(statement("stages_to_rerun"), asked)
     found = ToRerun._make(row)
     if found.living is not None:
@@ -89,10 +88,10 @@ def _choose(caller: CallerConnection, workflow_id: int, first: Sequence[FoundSta
             f"The stage {found.living!r} of workflow {workflow_id} has members or children that have not ended. Wait "
             "for them, or kill the stage, before it runs again."
         )
-    if found.undone is not None:
+    if found.undone:
         raise InvalidWorkflow(
-            f"The stage {found.of_waiting!r} of workflow {workflow_id} waits for {found.undone!r} too, which was not "
-            "over when the workflow was ended: name that one as well."
+            f"Stages of workflow {workflow_id} were not over when it was ended, and would stay skipped: name "
+            f"{', '.join(map(repr, found.undone))} as well."
         )
     if found.is_incomplete:
         raise _lost(workflow_id)

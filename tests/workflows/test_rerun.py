@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import Error, connection, transaction
+from django.db.models import F
 
 from django_pgqueue import PREVIOUS, Limit, batch, chain, current_workflow, task, workflow, workflows
 from django_pgqueue.db.connections import CallerConnection
@@ -166,14 +167,46 @@ def test_members_that_other_code_has_added_are_made_again():
 def test_workflow_that_was_killed_goes_on():
     handle = three()
     handle.kill(by="anna")
-    with pytest.raises(InvalidWorkflow, match=r"'b' of workflow .* waits for 'a' too"):
+    with pytest.raises(InvalidWorkflow, match=r"not over when it was ended, .*: name 'a', 'side' as well"):
         handle.rerun("b")
+    with pytest.raises(InvalidWorkflow, match="name 'side' as well"):
+        handle.rerun("a")
     assert handle.status() == "killed"
     assert handle.rerun("a", "side") == 5
     run_jobs()
     assert sorted(labels()) == ["a", "b", "b", "c", "side"]
     state = handle.state()
     assert (state.status, state.ended_by) == ("succeeded", "")
+
+
+def late():
+    """Begin three stages in a row, and one beside them, and let the deadline pass."""
+    handle = three(deadline=600)
+    an_hour = dt.timedelta(hours=1)
+    Workflow.objects.update(begun_at=F("begun_at") - an_hour, deadline_at=F("deadline_at") - an_hour)
+    assert fail_late(CallerConnection("default")) == 1
+    run_jobs()
+    Job.objects.all().delete()
+    return handle
+
+
+def test_workflow_that_was_late_goes_on_with_all_that_was_not_over():
+    handle = late()
+    with pytest.raises(InvalidWorkflow, match="name 'side' as well"):
+        handle.rerun("a")
+    handle.rerun("a", "side")
+    run_jobs()
+    assert (sorted(labels()), handle.status()) == (["a", "b", "b", "c", "side"], "succeeded")
+
+
+def test_stages_that_were_over_when_the_workflow_was_killed_stay_as_they_are():
+    handle = three()
+    handle.skip("side")
+    handle.kill(stage="b")
+    run_jobs()
+    handle.rerun("a")
+    handle.kill()
+    assert handle.rerun("a") == 4
 
 
 def test_stage_that_was_killed_runs_again():
@@ -303,14 +336,7 @@ def test_unique_key_of_the_workflow_is_held_by_one_that_is_open():
 
 
 def test_deadline_that_has_passed_lies_as_far_ahead_as_at_the_start():
-    handle = three(deadline=600)
-    Workflow.objects.update(
-        begun_at=Workflow.objects.get().begun_at - dt.timedelta(hours=1),
-        deadline_at=Workflow.objects.get().deadline_at - dt.timedelta(hours=1),
-    )
-    assert fail_late(CallerConnection("default")) == 1
-    run_jobs()
-    Job.objects.all().delete()
+    handle = late()
     handle.rerun("a", "side")
     found = Workflow.objects.values_list("begun_at", "deadline_at").get()
     with connection.cursor() as cursor:

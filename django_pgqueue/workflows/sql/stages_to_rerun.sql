@@ -1,7 +1,8 @@
 -- Which stages run again if the given ones do: these, and all that come after them. Called by rerun.rerun(), which has
 -- locked the workflow. Locks nothing. Returns one row: their ids; the name of one that has a member or a child that is
--- alive; of one before them that was over without an outcome, as its workflow was ended, and of the one that would wait
--- for it; whether calls are gone, which pruning has removed; and the number of calls, up to one above the limit.
+-- alive; names of others that were not over when the workflow was killed, or was late: it skips them at the same instant,
+-- with no outcome for those behind; whether calls are gone, which pruning has removed; and the number of calls, up to one
+-- above the limit.
 WITH RECURSIVE chosen AS (
     SELECT named.id
     FROM unnest(%(ids)s::bigint[]) AS named (id)
@@ -30,16 +31,20 @@ living AS (
     LIMIT 1
 ),
 undone AS (
-    SELECT before.name, stage.name AS of_waiting
-    FROM chosen
-    JOIN pgqueue_stage_edges AS edge ON edge.to_id = chosen.id
-    JOIN pgqueue_stages AS before ON before.id = edge.from_id
-    JOIN pgqueue_stages AS stage ON stage.id = chosen.id
-    WHERE edge.outcome IS NULL
-      AND before.status IN ('ended', 'skipped')
-      AND NOT EXISTS (SELECT FROM chosen AS other WHERE other.id = before.id)
-    ORDER BY before.id
-    LIMIT 1
+    SELECT stage.name
+    FROM pgqueue_workflows AS workflow
+    JOIN pgqueue_stages AS stage
+        ON stage.id >= workflow.id << 16 AND stage.id < workflow.id + 1 << 16
+    WHERE workflow.id = %(workflow_id)s::bigint
+      AND stage.status = 'skipped'
+      AND (
+          stage.ended_at = workflow.ended_at
+          AND (workflow.status = 'killed' OR workflow.status = 'failed' AND workflow.deadline_at <= workflow.ended_at)
+          OR EXISTS (SELECT FROM pgqueue_stage_edges AS edge WHERE edge.from_id = stage.id AND edge.outcome IS NULL)
+      )
+      AND NOT EXISTS (SELECT FROM chosen AS other WHERE other.id = stage.id)
+    ORDER BY stage.id
+    LIMIT 10
 ),
 incomplete AS (
     SELECT chosen.id
@@ -62,7 +67,6 @@ calls AS (
 SELECT
     ARRAY(SELECT chosen.id FROM chosen ORDER BY chosen.id),
     (SELECT living.name FROM living),
-    (SELECT undone.name FROM undone),
-    (SELECT undone.of_waiting FROM undone),
+    ARRAY(SELECT undone.name FROM undone),
     EXISTS (SELECT FROM incomplete),
     (SELECT count(*) FROM calls);
