@@ -57,7 +57,9 @@ class Previous:
 PREVIOUS: Any = Previous()
 """As an argument of a call in a chain: what the task of the call before has returned.
 
-No key of that call may be computed from it, nor by a function: it is not known when the workflow begins.
+None where there is no result: the call before was skipped, purged, died and the workflow went on, or returned one that
+is no JSON or too large. No key of that call may be computed from it, nor by a function: it is not known when the
+workflow begins.
 """
 
 
@@ -151,7 +153,8 @@ class NewWorkflow:
     ) -> NewStage:
         """Add a stage of one member.
 
-        One of its arguments may be ``PREVIOUS``, if it comes after one stage that has one member.
+        One of its arguments may be ``PREVIOUS``, if it comes after one stage that has one member, and not by
+        ``when="died"``.
 
         Args:
             call: made by ``bind``.
@@ -283,6 +286,11 @@ class NewWorkflow:
             raise InvalidWorkflow(
                 f"PREVIOUS is the result of one member, for one member behind it; not so in the stage {stage.name!r}. "
                 "Members read what many have returned by current_workflow().results(stage)."
+            )
+        if stage.when is OpensWhen.DIED:
+            raise InvalidWorkflow(
+                f"The stage {stage.name!r} opens when that before it has died, so there is no result for PREVIOUS. Use "
+                "when='ended': then PREVIOUS is None after a death. Or give another argument."
             )
         return before[0]
 

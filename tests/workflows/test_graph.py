@@ -224,6 +224,28 @@ def test_previous_is_of_one_for_one(calls):
         chain(*calls())
 
 
+def test_previous_is_of_no_stage_that_died():
+    with pytest.raises(InvalidWorkflow, match="'record' opens when that before it has died"), workflow("w") as flow:
+        flow.add(record.bind(PREVIOUS), after=flow.add(add.bind(1, 2)), when="died")
+    assert nothing_is_there()
+
+
+@task
+def repeat(value: int | None) -> int | None:
+    return value
+
+
+def test_previous_is_none_where_there_is_no_result():
+    with workflow("w", on_death="go_on") as flow:
+        died = flow.add(fail.using(max_attempts=1).bind(), name="died")
+        flow.add(repeat.bind(PREVIOUS), after=died, when="ended")
+        skipped = flow.add(add.bind(1, 2), name="skipped")
+        flow.add(repeat.bind(PREVIOUS), after=skipped)
+    assert flow.handle.skip("skipped")
+    report = run_jobs(errors="collect")
+    assert [run.result for run in report if run.task == repeat.name] == [None, None]
+
+
 def key_of_all(*values, **named) -> str:
     return f"{values}{named}"
 
