@@ -341,8 +341,9 @@ def _next_of(results: Iterator[Any]) -> list[Any]:
 
 
 def _pauses(seconds: float) -> Iterator[float]:
-    """Return the pauses between looks until the time is over; at least one."""
+    """Yield the pause after each look; none after the last one, which is made when the time is over."""
     deadline, pause = time.monotonic() + seconds, FIRST_PAUSE_SECONDS
     while (left := deadline - time.monotonic()) > 0:
         yield min(pause, left)
         pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
+    yield 0

@@ -11,6 +11,7 @@ from django_pgqueue import WorkflowHandle, batch, chain, group, workflow, workfl
 from django_pgqueue.exceptions import InvalidOption, InvalidWorkflow, WorkflowDoesNotExist
 from django_pgqueue.models import StageResult
 from django_pgqueue.testing import assert_enqueued, immediate, run_jobs
+from django_pgqueue.workflows import handle as module
 from tests.app.models import Mark
 from tests.app.tasks import add, arecord, record
 from tests.app.tasks import fail as fail_task
@@ -98,6 +99,21 @@ def test_waiting_ends_with_the_workflow():
     for wrong in (0, -1, "soon"):
         with pytest.raises(InvalidOption, match="timeout"):
             handle.wait(wrong)
+
+
+@pytest.mark.parametrize("wait", [WorkflowHandle.wait, async_to_sync(WorkflowHandle.await_end)])
+def test_workflow_that_ends_after_the_look_before_the_last_pause_is_not_too_late(wait, monkeypatch):
+    handle = chain(record.bind("a")).enqueue()
+    status = WorkflowHandle.status
+
+    def look(of: WorkflowHandle) -> str:
+        seen = status(of)
+        run_jobs()
+        return seen
+
+    monkeypatch.setattr(WorkflowHandle, "status", look)
+    monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 1)
+    assert wait(handle, 0.01).status == "succeeded"
 
 
 @pytest.mark.django_db(transaction=True)
