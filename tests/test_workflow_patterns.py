@@ -156,6 +156,15 @@ class TestFilledByRequests:
         assert names(run_jobs()) == ["shrink", "publish"]
         assert Workflow.objects.get().status == "succeeded"
 
+    def test_photo_that_comes_before_a_closed_album_is_published_is_refused(self, module):
+        assert module.add_photo(17, 1)
+        module.close(17)
+        assert not module.add_photo(17, 2)
+        assert names(run_jobs()) == ["shrink", "publish"]
+        assert module.add_photo(17, 2)
+        module.close(17)
+        assert names(run_jobs()) == ["shrink", "publish"]
+
     def test_one_that_is_never_closed_fails_after_a_day(self, module):
         module.add_photo(17, 1)
         assert names(run_jobs(until=dt.timedelta(days=2))) == ["shrink"]
