@@ -138,11 +138,15 @@ class Command(QueueCommand):
     def _each(self, options: dict[str, Any], act: Any, done: str, not_done: str) -> None:
         """Act on each workflow, in one transaction; name those on which it had no effect."""
         alias = checked_database(options, options["ids"])
-        handles = [get(workflow_id, database=alias) for workflow_id in options["ids"]]
+        handles = [get(workflow_id, database=alias) for workflow_id in dict.fromkeys(options["ids"])]
         with transaction.atomic(using=alias):
-            for handle in handles:
-                handle.status()  # raises where there is none
+            were_open = {
+                handle: handle.status() is WorkflowStatus.OPEN for handle in handles
+            }  # raises if there is none
             results = {handle.id: act(handle) for handle in handles}
+            for handle, was_open in were_open.items():
+                if was_open and handle.status() is WorkflowStatus.KILLED:
+                    results[handle.id] = True  # also one that was killed with its parent
         if options["json"]:
             self.stdout.write(json_text([{"id": one, "result": result} for one, result in results.items()]))
         else:

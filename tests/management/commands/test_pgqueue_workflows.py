@@ -105,6 +105,17 @@ def test_kill_ends_it(stuck):
     assert "There is no workflow" in refused("kill", stuck.id, 10**9)
 
 
+def test_workflow_that_is_named_twice_is_killed_once(stuck):
+    assert run("kill", stuck.id, stuck.id) == f"{stuck.id}: killed.\n"
+
+
+def test_child_that_is_killed_with_its_parent_is_done(stuck):
+    child = group([record.bind("c")]).enqueue()
+    Workflow.objects.filter(pk=child.id).update(parent_stage_id=stuck.state().stages[0].id)
+    assert run("kill", stuck.id, child.id) == f"{stuck.id}: killed.\n{child.id}: killed.\n"
+    assert f"No effect on {stuck.id}, {child.id}." in refused("kill", stuck.id, child.id)
+
+
 def test_kill_of_a_stage(stuck):
     assert run("kill", stuck.id, "--stage", "record", "--by", "ann") == f"{stuck.id}: killed record.\n"
     assert "record      skipped (killed by ann)" in run("show", stuck.id)
