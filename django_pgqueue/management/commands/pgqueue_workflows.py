@@ -1,3 +1,4 @@
+import contextlib
 import shlex
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from django_pgqueue.cli.arguments import (
 from django_pgqueue.cli.command import QueueCommand
 from django_pgqueue.conf import conf
 from django_pgqueue.db.queries import bounded
+from django_pgqueue.exceptions import WorkflowDoesNotExist
 from django_pgqueue.insights.formatting import columns, grouped, json_text, plain, user, when
 from django_pgqueue.models import Workflow
 from django_pgqueue.states import StageStatus, WorkflowStatus
@@ -194,8 +196,15 @@ def page(alias: str, options: dict[str, Any]) -> tuple[list[WorkflowState], int 
         rows = rows.filter(pk__lt=options["before"])
     with bounded(alias):
         ids = list(rows.values_list("pk", flat=True)[: limit + 1])
-        states = [get(workflow_id, database=alias).state() for workflow_id in ids[:limit]]
+        states = [state for workflow_id in ids[:limit] if (state := state_of(workflow_id, alias)) is not None]
     return states, ids[limit - 1] if len(ids) > limit else None
+
+
+def state_of(workflow_id: int, alias: str) -> WorkflowState | None:
+    """Return the state of a workflow; None: it was removed by age after it was found."""
+    with contextlib.suppress(WorkflowDoesNotExist):
+        return get(workflow_id, database=alias).state()
+    return None
 
 
 def told(states: Sequence[WorkflowState], before: int | None) -> str:

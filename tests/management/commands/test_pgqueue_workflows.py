@@ -8,8 +8,10 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 
 from django_pgqueue import batch, chain, group
+from django_pgqueue.management.commands import pgqueue_workflows as module
 from django_pgqueue.models import Job, Workflow
 from django_pgqueue.testing import run_jobs
+from django_pgqueue.workflows import get
 from tests.app.models import Mark
 from tests.app.tasks import die_unless, record
 
@@ -64,6 +66,17 @@ def test_list_has_the_latest_first(stuck):
     assert listed("--before", ended.id) == [second.split()]
     told = json.loads(run("list", "--limit", 1, "--json"))
     assert (told["before"], [one["id"] for one in told["workflows"]]) == (ended.id, [ended.id])
+
+
+def test_list_leaves_out_a_workflow_that_is_removed_meanwhile(stuck, monkeypatch):
+    ended = group([], name="empty").enqueue()
+
+    def get_late(workflow_id, **options):
+        Workflow.objects.filter(pk=ended.id).delete()
+        return get(workflow_id, **options)
+
+    monkeypatch.setattr(module, "get", get_late)
+    assert ids_in(run("list")) == [stuck.id]
 
 
 def test_show_has_the_stages(stuck):
