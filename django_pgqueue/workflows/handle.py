@@ -20,7 +20,7 @@ from django_pgqueue.stored_values import read
 from django_pgqueue.tasks import Call
 from django_pgqueue.validation import By, check_name, number_of
 from django_pgqueue.workflows import members
-from django_pgqueue.workflows.records import WORKFLOW_SHIFT, StageState, WorkflowState, workflow_id_of
+from django_pgqueue.workflows.records import MOST_WORKFLOWS, WORKFLOW_SHIFT, StageState, WorkflowState, workflow_id_of
 from django_pgqueue.workflows.rerun import rerun
 
 R = TypeVar("R")
@@ -277,7 +277,8 @@ def get(
 
     Raises:
         InvalidOption: the id is no whole number, or both id and key are given.
-        WorkflowDoesNotExist: no open workflow has the key, or the id begins with the number of no database.
+        WorkflowDoesNotExist: no open workflow has the key, the id begins with the number of no database, or it is too
+            large or too small for one.
     """
     alias = database or conf.database_here
     if unique_key is not None:
@@ -288,6 +289,8 @@ def get(
         return found[0]
     if (number := number_of(workflow_id)) is None:
         raise InvalidOption(f"The id of a workflow is a whole number, not {workflow_id!r}.")
+    if not -MOST_WORKFLOWS < number < MOST_WORKFLOWS:
+        raise WorkflowDoesNotExist(f"There is no workflow {number}: ids are below {MOST_WORKFLOWS}.")
     found_alias = conf.with_number(max(number, 0) >> WORKFLOW_SHIFT) if conf.shards and database is None else alias
     if found_alias is None:
         raise WorkflowDoesNotExist(f"There is no workflow {number}: its database would be none in PGQUEUE['SHARDS'].")

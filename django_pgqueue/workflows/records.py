@@ -11,6 +11,8 @@ from django_pgqueue.stored_values import read
 STAGES_OF_ONE = 2 * MOST_STAGES
 """Number of ids that the stages of one workflow may have."""
 
+MOST_WORKFLOWS = 2**63 // STAGES_OF_ONE - 1
+"""Number of ids that workflows may have, so that the ids of stages, and one behind the last, have 63 bits."""
 
 WORKFLOW_SHIFT = 42
 """Bits of the id of a workflow below the number of its database: with those of a stage it has 63."""

@@ -74,6 +74,22 @@ def test_what_is_no_workflow():
     assert workflows.get(17).retry() == 0
 
 
+@pytest.mark.parametrize("number", [2**47 - 1, 2**48 + 1, 1 - 2**47, 2**63, 2**70])
+def test_id_that_no_workflow_can_have_names_none(number):
+    group([record.bind("a")]).enqueue()
+    with pytest.raises(WorkflowDoesNotExist, match=f"There is no workflow {number}: ids are below 140737488355327"):
+        workflows.get(number)
+
+
+@pytest.mark.parametrize("number", [2**47 - 2, 0, -1, 2 - 2**47])
+def test_id_that_is_just_in_range(number):
+    handle = workflows.get(number)
+    with pytest.raises(InvalidWorkflow, match="has no stage 'members'"):
+        handle.add(record.bind("a"), stage="members")
+    assert not handle.kill()
+    assert handle.retry() == 0
+
+
 def test_results_come_in_slices():
     handle = batch([add.bind(1)], collect=True, sealed=False).enqueue()
     stage_id = handle.state().stages[0].id
