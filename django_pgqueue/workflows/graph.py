@@ -244,7 +244,7 @@ class NewWorkflow:
 
     def _before(self, stage: NewStage) -> list[NewStage]:
         """Return the stages that one waits for, each once."""
-        found = []
+        found = {}
         for one in dict.fromkeys(stage.after):
             name = one.name if isinstance(one, NewStage) else one
             known = self._stages.get(name) if isinstance(name, str) else None
@@ -253,9 +253,8 @@ class NewWorkflow:
                     f"The stage {stage.name!r} comes after {name!r}, which is no stage of the workflow {self.name!r}. "
                     f"It has {', '.join(map(repr, list(self._stages)[:10]))}."
                 )
-            if known not in found:
-                found.append(known)
-        return found
+            found[known.name] = known
+        return list(found.values())
 
     def _sorted(self) -> list[NewStage]:
         """Return the stages so that each comes after those before it; raise InvalidWorkflow where that cannot be."""

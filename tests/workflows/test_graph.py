@@ -92,6 +92,15 @@ def test_stages_may_be_named_before_they_are_added():
     assert labels() == ["first", "second"]
 
 
+def test_stage_waits_once_for_one_that_is_given_twice():
+    with workflow("twice") as flow:
+        first = flow.add(record.bind("first"), name="first")
+        flow.add(record.bind("second"), after=[first, "first"], name="second")
+    assert StageEdge.objects.count() == 1
+    run_jobs()
+    assert labels() == ["first", "second"]
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_empty_stages_are_over_when_they_open(number):
     handle = chain(*[[]] * number, [], record.bind("after"), [], []).enqueue()
