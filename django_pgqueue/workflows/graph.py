@@ -482,7 +482,7 @@ def workflow(
     keep_calls: bool = False,
     database: str | None = None,
 ) -> Iterator[NewWorkflow]:
-    """Build a workflow of any stages in a ``with`` block, at whose end it begins.
+    """Build a workflow of any stages in a ``with`` block, at whose end it begins, if not by ``enqueue()`` before.
 
     If the block raises, nothing is inserted. The block needs no transaction; in one, the workflow is part of it.
 
@@ -515,7 +515,8 @@ def workflow(
         database=database,
     )
     yield new
-    new.enqueue()
+    if new._handle is None:  # noqa: SLF001 - of the same module
+        new.enqueue()
 
 
 def chain(

@@ -122,6 +122,15 @@ def test_block_that_raises_begins_nothing():
         _ = flow.handle
 
 
+def test_workflow_that_has_begun_in_its_block_does_not_begin_at_the_end():
+    with workflow("early") as flow:
+        flow.add(record.bind("a"))
+        handle = flow.enqueue()
+    assert flow.handle == handle
+    run_jobs()
+    assert labels() == ["a"]
+
+
 def test_handle_of_one_that_has_begun():
     flow = group([record.bind("a")])
     assert flow.enqueue() == flow.handle
