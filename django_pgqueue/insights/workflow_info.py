@@ -24,6 +24,7 @@ from django_pgqueue.jobs.redaction import Scrub, scrubber
 from django_pgqueue.models import DeadJob, Job, Workflow
 from django_pgqueue.states import OnDeath, StageStatus, Status, WorkflowStatus
 from django_pgqueue.stored_values import seconds_between
+from django_pgqueue.workflows.records import workflow_id_of
 
 CAP = 10_000  # members of a stage are counted up to here at most
 LEAST_CAP = 100
@@ -264,7 +265,7 @@ def workflow_ref(workflow: Workflow) -> Ref:
 def why(line: WorkflowLine, alias: str) -> Iterator[Sentence]:
     """Yield why a workflow is not over, the most important first; of one that is, how it has ended."""
     if not line.is_open:
-        yield from _ended(line)
+        yield from _ended(line, alias)
         return
     waiting = [stage for stage in line.stages if stage.status == StageStatus.OPEN]
     waiting.sort(key=lambda stage: (not stage.dead, stage.id))
@@ -365,7 +366,7 @@ def _deadline(line: WorkflowLine) -> Iterator[Sentence]:
         yield say(_("If it is not over by {time}, it fails, and its members are killed."), time=deadline)
 
 
-def _ended(line: WorkflowLine) -> Iterator[Sentence]:
+def _ended(line: WorkflowLine, alias: str) -> Iterator[Sentence]:
     row = line.row
     ended_at = row.ended_at or row.begun_at
     times: dict[str, Any] = {"time": ended_at, "took": brief(seconds_between(row.begun_at, ended_at))}
@@ -379,6 +380,12 @@ def _ended(line: WorkflowLine) -> Iterator[Sentence]:
         yield say(_("It failed at {time}, after {took}: {by} has killed {stage}."), **times)
     elif row.deadline_at is not None and row.deadline_at <= ended_at:
         yield say(_("It failed at {time}, after {took}: its deadline had passed."), **times)
+    elif parent := _late_parent(row, alias):
+        words = _("It failed at {time}, after {took}: the deadline of workflow {parent} had passed.")
+        yield say(words, parent=workflow_ref(parent), **times)
+    elif not died and (child := _failed_child(row, alias)):
+        words = _("It failed at {time}, after {took}: workflow {child} of a member has failed.")
+        yield say(words, child=workflow_ref(child), **times)
     else:
         yield say(_("It failed at {time}, after {took}: members died."), **times)
     if died:
@@ -388,6 +395,19 @@ def _ended(line: WorkflowLine) -> Iterator[Sentence]:
     for stage in left[:MOST_NAMED]:
         words = _("{left} of its members in {stage} still live: they are removed, or killed, in the background.")
         yield say(words, left=stage.live_text, stage=stage.name)
+
+
+def _late_parent(row: Workflow, alias: str) -> Workflow | None:
+    """Return the workflow by whose deadline one has failed: both end at one instant."""
+    if row.parent_stage_id is None:
+        return None
+    parents = Workflow.objects.using(alias).filter(pk=workflow_id_of(row.parent_stage_id))
+    return parents.filter(status=WorkflowStatus.FAILED, ended_at=row.ended_at).first()
+
+
+def _failed_child(row: Workflow, alias: str) -> Workflow | None:
+    failed = children_of(row.pk, alias).filter(status__in=[WorkflowStatus.FAILED, WorkflowStatus.KILLED])
+    return failed.order_by("parent_stage_id", "pk").first()
 
 
 def has_dead_members(line: WorkflowLine, alias: str) -> bool:

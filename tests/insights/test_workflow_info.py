@@ -13,6 +13,7 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.insights import workflow_info
 from django_pgqueue.insights.formatting import text_of
 from django_pgqueue.insights.workflow_info import alarms, has_dead_members, line_of, lines_of, why
+from django_pgqueue.maintenance.stages import fail_late
 from django_pgqueue.models import Job, Stage, Workflow
 from tests.support.plans import explain
 from tests.support.worker_rows import worker
@@ -291,6 +292,29 @@ def test_workflow_that_has_ended_says_how():
     assert reasons(handle)[1] == "Dead members are left in: members (1)."
     Workflow.objects.filter(pk=handle.id).update(deadline_at=timezone.now() - dt.timedelta(hours=1))
     assert "its deadline had passed" in reasons(handle)[0]
+
+
+def test_child_that_failed_by_the_deadline_of_its_parent_says_so():
+    parent, child = plain("a", name="parent", deadline=3600), plain("x", name="child")
+    Workflow.objects.filter(pk=child.id).update(parent_stage_id=stage_of(parent, "a").pk)
+    Workflow.objects.filter(pk=parent.id).update(deadline_at=timezone.now() - dt.timedelta(hours=1))
+    assert fail_late(CallerConnection()) == 2
+    assert f"the deadline of workflow parent #{parent.id} had passed" in reasons(child)[0]
+
+
+@pytest.mark.parametrize("end", ["kill", "die"])
+def test_workflow_that_failed_by_a_child_says_so(end):
+    handle, child = plain("a", on_death="stop"), plain("x", name="child", on_death="stop")
+    Workflow.objects.filter(pk=child.id).update(parent_stage_id=stage_of(handle, "a").pk)
+    finish(handle, "a", 1)
+    if end == "die":
+        die(child, "x")
+        look(child, "x")
+        assert "members died" in reasons(child)[0]
+    else:
+        child.kill()
+    look(handle, "a")
+    assert f"workflow child #{child.id} of a member has failed" in reasons(handle)[0]
 
 
 def test_what_is_left_of_one_that_has_ended_is_said():
