@@ -25,6 +25,7 @@ from django_pgqueue.jobs.actions import LIVE
 from django_pgqueue.jobs.search import Filter, is_visible, meant, positions
 from django_pgqueue.models import Queue, Stage
 from django_pgqueue.states import REASONS, STATUSES, DeathReason, Status
+from django_pgqueue.workflows.records import workflow_id_of
 
 HELP = _(
     "An id · how the name of a task begins · key:… a unique key · tag:… a tag · arg:… an argument's value · name=… "
@@ -261,7 +262,7 @@ class StageFilter(ChoiceFilter):
 
 def stage_named(stage_id: int, alias: str) -> str:
     name = Stage.objects.using(alias).filter(pk=stage_id).values_list("name", flat=True).first()
-    said = {"stage": name, "workflow": stage_id >> 16}
+    said = {"stage": name, "workflow": workflow_id_of(stage_id)}
     return gettext("%(stage)s of workflow %(workflow)s") % said if name is not None else str(stage_id)
 
 

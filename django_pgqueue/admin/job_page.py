@@ -33,6 +33,7 @@ from django_pgqueue.jobs.captured_log import split
 from django_pgqueue.jobs.redaction import scrub_json, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, Job, Schedule, Stage, SucceededJob, Workflow
 from django_pgqueue.states import STATUSES, SUCCEEDED, Status
+from django_pgqueue.workflows.records import workflow_id_of
 
 MOST_WAITING = 10  # named, of one concurrency key
 
@@ -145,7 +146,7 @@ class JobPage:
         yield from self._lists()
 
     def _workflow(self, stage_id: int) -> Iterator[Fact]:
-        alias, workflow_id = conf.database_here, stage_id >> 16
+        alias, workflow_id = conf.database_here, workflow_id_of(stage_id)
         workflow = Workflow.objects.using(alias).only("pk", "name").filter(pk=workflow_id).first()
         stage = Stage.objects.using(alias).only("pk", "name").filter(pk=stage_id).first()
         if workflow is None or stage is None:

@@ -9,6 +9,7 @@ from django_pgqueue.admin.base import ReadOnlyAdmin
 from django_pgqueue.admin.keyset import is_integer
 from django_pgqueue.admin.workflow_actions import STAGE_ACTIONS
 from django_pgqueue.models import Stage
+from django_pgqueue.workflows.records import workflow_id_of
 
 
 @admin.register(Stage)
@@ -43,5 +44,5 @@ class StageAdmin(ReadOnlyAdmin, ActionsAdmin):
 
     def _page_of(self, request: HttpRequest, stage_id: int | None) -> str:
         links = self.links(request)
-        page = "" if stage_id is None else links.to_row("workflow", stage_id >> 16)
+        page = "" if stage_id is None else links.to_row("workflow", workflow_id_of(stage_id))
         return page or links.to_list("workflow") or "../../"

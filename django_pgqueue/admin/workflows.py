@@ -59,6 +59,7 @@ from django_pgqueue.jobs.redaction import shown_by_name
 from django_pgqueue.models import Stage, Workflow
 from django_pgqueue.states import OnDeath, StageStatus, WorkflowStatus
 from django_pgqueue.stored_values import seconds_between
+from django_pgqueue.workflows.records import STAGES_OF_ONE, workflow_id_of
 
 MOST_BARS = 8  # of a workflow, in the list
 MOST_STAGES = 500  # that the page of one shows
@@ -160,7 +161,8 @@ class WorkflowAdmin(ReadOnlyAdmin, ActionsAdmin):
     def parent(self, row: Any) -> str:
         if row.parent_stage_id is None:
             return "-"
-        return linked(f"#{row.parent_stage_id >> 16}", self.address("change", row.parent_stage_id >> 16))
+        parent_id = workflow_id_of(row.parent_stage_id)
+        return linked(f"#{parent_id}", self.address("change", parent_id))
 
     # List
 
@@ -250,8 +252,8 @@ class WorkflowAdmin(ReadOnlyAdmin, ActionsAdmin):
         """Show what staff did to a workflow and to its stages."""
         if not self.has_view_permission(request):  # Django looks for the row first, and reveals whether it is there
             raise PermissionDenied
-        first = int(object_id) << 16 if is_integer(object_id) else 0
-        stages = Stage.objects.using(conf.database_here).filter(pk__gte=first, pk__lt=first + (1 << 16))
+        first = int(object_id) * STAGES_OF_ONE if is_integer(object_id) else 0
+        stages = Stage.objects.using(conf.database_here).filter(pk__gte=first, pk__lt=first + STAGES_OF_ONE)
         ids = [str(stage_id) for stage_id in stages.order_by("pk").values_list("pk", flat=True)[:MOST_STAGES]]
         types = ContentType.objects.get_for_models(Workflow, Stage)
         entries = LogEntry.objects.filter(
@@ -319,7 +321,7 @@ class WorkflowPage:
 
     def _family(self) -> Iterator[Fact]:
         if self.row.parent_stage_id is not None:
-            parent_id = self.row.parent_stage_id >> 16
+            parent_id = workflow_id_of(self.row.parent_stage_id)
             parent = Workflow.objects.using(conf.database_here).only("pk", "name").filter(pk=parent_id).first()
             words = self.renderer.ref(workflow_ref(parent)) if parent else f"#{parent_id}"
             yield gettext("Awaited by workflow"), words

@@ -24,7 +24,7 @@ from django_pgqueue.jobs.redaction import Scrub, scrubber
 from django_pgqueue.models import DeadJob, Job, Workflow
 from django_pgqueue.states import OnDeath, StageStatus, Status, WorkflowStatus
 from django_pgqueue.stored_values import seconds_between
-from django_pgqueue.workflows.records import workflow_id_of
+from django_pgqueue.workflows.records import STAGES_OF_ONE, workflow_id_of
 
 CAP = 10_000  # members of a stage are counted up to here at most
 LEAST_CAP = 100
@@ -34,8 +34,6 @@ MOST_ALARMS = 100
 MOST_OPEN = 5_000  # workflows and stages that are counted for metrics
 MOST_NAMES = 100  # of workflows, with counts of their own
 MOST_NAMED = 5
-
-MEMBERS_OF_ONE = 1 << 16  # ids of stages that one workflow may have
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class StageLine:
 
     @property
     def workflow_id(self) -> int:
-        return self.id >> 16
+        return workflow_id_of(self.id)
 
     @property
     def is_over(self) -> bool:
@@ -195,7 +193,7 @@ def lines_of(workflows: Iterable[Workflow], alias: str, *, most_stages: int) -> 
             workflow,
             own[:most_stages],
             len(own) > most_stages,
-            [child for child in failed if (child.parent_stage_id or 0) >> 16 == workflow.pk],
+            [child for child in failed if workflow_id_of(child.parent_stage_id or 0) == workflow.pk],
         )
         for workflow in workflows
         for own in [[stage for stage in stages if stage.workflow_id == workflow.pk]]
@@ -219,7 +217,7 @@ def _children(stages: Iterable[StageLine], alias: str, statuses: Sequence[str]) 
 
 def children_of(workflow_id: int, alias: str) -> QuerySet[Workflow]:
     """Return the workflows that members of this one have begun and a stage waits for, or has waited for."""
-    first, after = workflow_id * MEMBERS_OF_ONE, (workflow_id + 1) * MEMBERS_OF_ONE
+    first, after = workflow_id * STAGES_OF_ONE, (workflow_id + 1) * STAGES_OF_ONE
     return Workflow.objects.using(alias).filter(parent_stage_id__gte=first, parent_stage_id__lt=after)
 
 
@@ -414,5 +412,5 @@ def has_dead_members(line: WorkflowLine, alias: str) -> bool:
     """Whether a stage has dead members, also one that the line leaves out."""
     if line.dead or not line.has_more:
         return bool(line.dead)
-    first, after = line.row.pk * MEMBERS_OF_ONE, (line.row.pk + 1) * MEMBERS_OF_ONE
+    first, after = line.row.pk * STAGES_OF_ONE, (line.row.pk + 1) * STAGES_OF_ONE
     return DeadJob.objects.using(alias).filter(stage_id__gte=first, stage_id__lt=after).exists()
