@@ -409,8 +409,10 @@ def _failed_child(row: Workflow, alias: str) -> Workflow | None:
 
 
 def has_dead_members(line: WorkflowLine, alias: str) -> bool:
-    """Whether a stage has dead members, also one that the line leaves out."""
-    if line.dead or not line.has_more:
-        return bool(line.dead)
-    first, after = line.row.pk * STAGES_OF_ONE, (line.row.pk + 1) * STAGES_OF_ONE
+    """Whether a stage has dead members that are retried with the workflow, or one that the line leaves out has any."""
+    if any(stage.dead and not stage.is_killed and stage.status != StageStatus.SKIPPED for stage in line.stages):
+        return True
+    if not line.has_more:
+        return False
+    first, after = line.stages[-1].id + 1, (line.row.pk + 1) * STAGES_OF_ONE
     return DeadJob.objects.using(alias).filter(stage_id__gte=first, stage_id__lt=after).exists()

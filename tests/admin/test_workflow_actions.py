@@ -178,7 +178,7 @@ def test_buttons_are_there_only_where_they_can_do_anything(staff):
     look(done, "a")
     assert buttons(staff, done) == set()
     handle.kill()
-    assert buttons(staff, handle) == {"workflow/retry/", "stage/retry/"}
+    assert buttons(staff, handle) == {"stage/retry/"}
     kept = batch([noop.bind()], keep_calls=True).enqueue()
     assert buttons(staff, kept) == {"workflow/kill/", "stage/skip/", "stage/kill/"}
     run_jobs()

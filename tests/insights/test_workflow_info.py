@@ -175,6 +175,19 @@ def test_dead_members_of_stages_that_are_not_shown_count():
     assert has_dead_members(line(handle), "default")
 
 
+@pytest.mark.parametrize("end", ["skip", "kill stage", "kill"])
+def test_dead_members_that_are_not_retried_with_the_workflow_do_not_count(end):
+    handle = stuck()
+    assert has_dead_members(line(handle), "default")
+    if end == "skip":
+        handle.skip("members")
+    else:
+        handle.kill(stage="members" if end == "kill stage" else None)
+    assert handle.state().stage("members").dead
+    assert not has_dead_members(line(handle), "default")
+    assert not has_dead_members(line(handle, most_stages=1), "default")
+
+
 def test_alarms_count_what_is_stuck_and_what_is_overdue():
     assert alarms("default") == (0, 0)
     stuck()
