@@ -396,11 +396,11 @@ def _ended(line: WorkflowLine, alias: str) -> Iterator[Sentence]:
 
 
 def _late_parent(row: Workflow, alias: str) -> Workflow | None:
-    """Return the workflow by whose deadline one has failed: both end at one instant."""
+    """Return the workflow by whose deadline one has failed: it has ended before."""
     if row.parent_stage_id is None:
         return None
     parents = Workflow.objects.using(alias).filter(pk=workflow_id_of(row.parent_stage_id))
-    return parents.filter(status=WorkflowStatus.FAILED, ended_at=row.ended_at).first()
+    return parents.filter(status=WorkflowStatus.FAILED, ended_at__lte=row.ended_at).first()
 
 
 def _failed_child(row: Workflow, alias: str) -> Workflow | None:

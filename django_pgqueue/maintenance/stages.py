@@ -82,7 +82,7 @@ class MoveResult(NamedTuple):
 
 
 def move_slices(database: QueueConnection) -> MoveResult:
-    """Open or remove up to 1,000 members of each of up to 100 stages; end what members of skipped ones have begun."""
+    """Open or remove up to 1,000 members of each of up to 100 stages; end the children of skipped ones."""
     number, opened, announcements = 0, Opened(), dict[str, set[str]]()
     for stage in moving_stages(database):
         with database.transaction():

@@ -245,7 +245,7 @@ def end_workflow(workflow_id: int, *, by: By, database: str) -> bool:
 
 
 def clear(caller: CallerConnection, workflow_id: int, *, by: str) -> None:
-    """Remove the members of skipped stages, kill those that are open, or of killed ones, and end what they have begun.
+    """Remove the members of skipped stages, kill those that are open, or of killed ones, and end their children.
 
     The first ones of many: the rest is left to maintenance, and so are children that another session has locked.
     """
