@@ -171,6 +171,8 @@ class Completion(Generic[R]):
                 place = _next_of(done, deadline)
                 if place is None:
                     raise self._too_late(number, waiters)
+                if time.monotonic() > deadline and waiters[place].exception() is not None:
+                    continue
                 if (ended := self._ended(place, waiters[place])) is None:
                     waiters[place] = self._wait_again(place, done.put)
                     continue
@@ -193,6 +195,8 @@ class Completion(Generic[R]):
                 place = await _anext_of(done, deadline)
                 if place is None:
                     raise self._too_late(number, waiters)
+                if time.monotonic() > deadline and waiters[place].exception() is not None:
+                    continue
                 if (ended := await self._aended(place, waiters[place])) is None:
                     waiters[place] = self._wait_again(place, tell)
                     continue
@@ -238,7 +242,7 @@ class Completion(Generic[R]):
         return await sync_to_async(self._ended, thread_sensitive=True)(place, waiter)
 
     def _too_late(self, number: int, waiters: Sequence[Waiter]) -> TimeoutError:
-        late = next((waiter for waiter in waiters if not waiter.done()), waiters[-1])
+        late = next(waiter for waiter in waiters if not waiter.done() or waiter.exception() is not None)
         return TimeoutError(
             f"{len(waiters) - number} of {len(waiters)} jobs have not ended within {self._seconds:g} s. The first, job "
             f"{late.job_id}, was {late.status} when last looked at."

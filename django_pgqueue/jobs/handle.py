@@ -271,8 +271,11 @@ def ended_for_the_caller(handle: JobHandle[Any]) -> JobState | None:
     if state.is_finished:
         return state
     origin = Origin.of(handle.id) if conf.outboxes else None
-    alias = (origin and origin.alias) or handle.database
-    if not has_transaction(connections[alias]):
+    if origin and origin.alias:  # whose calls go into the outbox only inside atomic()
+        alias, is_open = origin.alias, connections[origin.alias].in_atomic_block
+    else:
+        alias, is_open = handle.database, has_transaction(connections[handle.database])
+    if not is_open:
         return None
     raise JobNotCommitted(
         f"Job {handle.id} was enqueued in the transaction that is still open on {alias!r}: it cannot start "

@@ -548,6 +548,14 @@ def test_jobs_on_their_way_are_waited_for_together(outbox, wait):
     assert results == ["recorded x", "recorded y"]
 
 
+@pytest.mark.parametrize("wait", [jobs.wait_all, async_to_sync(jobs.await_all)], ids=["wait_all", "await_all"])
+def test_so_many_on_their_way_that_each_look_takes_longer_than_the_pause_end_by_the_deadline(outbox, wait, settings):
+    settings.PGQUEUE = {**settings.PGQUEUE, "POLL_SECONDS": 0.01}
+    handles = put(*(app.record.bind("x") for _ in range(50)))
+    with pytest.raises(TimeoutError, match="50 of 50 jobs have not ended within"):
+        wait(handles, 0.2)
+
+
 def test_call_that_has_met_a_job_is_waited_for_as_long_as_that(relay, queue):
     keyed = app.record.using(unique_key="k")
     keyed.enqueue("first")
