@@ -20,6 +20,7 @@ MOST_UNDONE = 20_000
 """Maximum number of calls that are rolled back and tried again for one bulk insert."""
 
 MOVES = (OnConflict.LATER, OnConflict.EARLIER)
+"""What moves the job that holds a key to another time."""
 
 
 class KeyedCall(NamedTuple):
@@ -254,7 +255,10 @@ class _Insertion:
 
 
 def _changes(calls: Iterable[KeyedCall]) -> dict[str, list[KeyedCall]]:
-    """Return the calls of each key that may change the job which holds it; one that changes nothing if none does."""
+    """Return, by key, the calls to apply, in their order; one at least.
+
+    Those that a later one supersedes are left out, and those that change nothing.
+    """
     found: dict[str, list[KeyedCall]] = {}
     for call in calls:
         of_key = found.setdefault(str(call.keys.unique), [])
@@ -265,12 +269,23 @@ def _changes(calls: Iterable[KeyedCall]) -> dict[str, list[KeyedCall]]:
     return found
 
 
-def _supersedes(later: KeyedCall, call: KeyedCall) -> bool:
+def _supersedes(later: KeyedCall, earlier: KeyedCall) -> bool:
     """Whether a job is the same after both calls as after the later one alone."""
-    if later.options is call.options:
+    mine, others = later.options, earlier.options
+    if mine is others:
         return True
-    both = later.options, call.options
-    return all(one["on_conflict"] == OnConflict.REPLACE and one["tasks"] == later.options["tasks"] for one in both)
+    if mine["on_conflict"] != others["on_conflict"] or mine["tasks"] != others["tasks"]:
+        return False
+    return mine["on_conflict"] == OnConflict.REPLACE or (mine["on_conflict"] in MOVES and _moves_as_far(mine, others))
+
+
+def _moves_as_far(mine: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    if any(one["expires_at"] is not None or one["expires_seconds"] is not None for one in (mine, others)):
+        return False  # which a move sets too
+    if (mine["run_at"] is None) != (others["run_at"] is None):
+        return False
+    by = "delay_seconds" if mine["run_at"] is None else "run_at"
+    return bool(mine[by] >= others[by] if mine["on_conflict"] == OnConflict.LATER else mine[by] <= others[by])
 
 
 def _merged(calls: Sequence[KeyedCall], positions: Sequence[int]) -> list[tuple[KeyedCall, list[int]]]:

@@ -204,6 +204,17 @@ def test_calls_of_one_key_with_the_same_change_are_settled_together(django_asser
     assert Job.objects.get().args == ["99"]
 
 
+@pytest.mark.parametrize(("conflict", "hours"), [("later", range(3, 53)), ("earlier", range(-1, -51, -1))])
+@pytest.mark.django_db
+def test_calls_that_move_a_job_further_each_time_are_settled_together(django_assert_num_queries, conflict, hours):
+    enqueue("old", delay=2 * HOUR)
+    now = timezone.now()
+    at = [now + dt.timedelta(hours=number) for number in hours]
+    with django_assert_num_queries(7):
+        enqueue_many([changed(on_conflict=conflict, run_at=one).bind("x") for one in at])
+    assert Job.objects.get().run_at == at[-1]
+
+
 @pytest.mark.django_db
 def test_mixed_calls_take_their_keys_in_order_whatever_their_tasks(django_assert_num_queries):
     """One statement inserts them: two callers with the same keys would deadlock if each task came by itself."""
