@@ -132,7 +132,7 @@ class Command(BaseCommand):
 
     def await_databases(self, options: dict[str, Any]) -> None:
         served = [alias for alias in aliases_of(options) if is_postgresql(alias)]
-        if DEFAULT_DB_ALIAS not in served and is_postgresql(DEFAULT_DB_ALIAS):
+        if served and DEFAULT_DB_ALIAS not in served and is_postgresql(DEFAULT_DB_ALIAS):
             await_database(DEFAULT_DB_ALIAS, seconds=options["wait_for_database"] or 0.0)
         for alias in served:
             try:
