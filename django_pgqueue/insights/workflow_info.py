@@ -371,6 +371,8 @@ def _ended(line: WorkflowLine, alias: str) -> Iterator[Sentence]:
     died = [stage for stage in line.stages if stage.dead]
     if row.status == WorkflowStatus.SUCCEEDED:
         yield say(_("It succeeded after {took}, at {time}."), **times)
+    elif row.status == WorkflowStatus.KILLED and (parent := _parent_at_whose_end(row, alias)):
+        yield say(_("It ended at {time}, after {took}, with workflow {parent}."), parent=workflow_ref(parent), **times)
     elif row.status == WorkflowStatus.KILLED:
         yield say(_("It was killed by {by} after {took}, at {time}."), by=row.ended_by or _("a user"), **times)
     elif killed := [stage for stage in line.stages if stage.is_killed]:
@@ -378,11 +380,8 @@ def _ended(line: WorkflowLine, alias: str) -> Iterator[Sentence]:
         yield say(_("It failed at {time}, after {took}: {by} has killed {stage}."), **times)
     elif row.deadline_at is not None and row.deadline_at <= ended_at:
         yield say(_("It failed at {time}, after {took}: its deadline had passed."), **times)
-    elif parent := _late_parent(row, alias):
-        words = _("It failed at {time}, after {took}: the deadline of workflow {parent} had passed.")
-        yield say(words, parent=workflow_ref(parent), **times)
     elif not died and (child := _failed_child(row, alias)):
-        words = _("It failed at {time}, after {took}: workflow {child} of a member has failed.")
+        words = _("It failed at {time}, after {took}: workflow {child} of a member has failed, or was killed.")
         yield say(words, child=workflow_ref(child), **times)
     else:
         yield say(_("It failed at {time}, after {took}: members died."), **times)
@@ -395,12 +394,11 @@ def _ended(line: WorkflowLine, alias: str) -> Iterator[Sentence]:
         yield say(words, left=stage.live_text, stage=stage.name)
 
 
-def _late_parent(row: Workflow, alias: str) -> Workflow | None:
-    """Return the workflow by whose deadline one has failed: it has ended before."""
-    if row.parent_stage_id is None:
+def _parent_at_whose_end(row: Workflow, alias: str) -> Workflow | None:
+    """Return the workflow that has ended one by itself, for example by its deadline; None: a user has."""
+    if row.ended_by or row.parent_stage_id is None:
         return None
-    parents = Workflow.objects.using(alias).filter(pk=workflow_id_of(row.parent_stage_id))
-    return parents.filter(status=WorkflowStatus.FAILED, ended_at__lte=row.ended_at).first()
+    return Workflow.objects.using(alias).only("pk", "name").filter(pk=workflow_id_of(row.parent_stage_id)).first()
 
 
 def _failed_child(row: Workflow, alias: str) -> Workflow | None:

@@ -20,11 +20,11 @@ from django_pgqueue.workflows.advance import (
     AT_ONCE,
     Advanced,
     advance,
-    end,
     late_workflows,
     move_members,
     moving_stages,
     sweep,
+    try_to_end,
 )
 
 STAGES_SECONDS = 1.0
@@ -92,7 +92,7 @@ def move_slices(database: QueueConnection) -> MoveResult:
                 killed = kill(moved.kills, by=stage.killed_by, database=connection)
                 number += len(killed.dead) + len(killed.requested)
             for child_id in moved.children:
-                number += len(end(database, child_id, stage.children_end_as, by=stage.killed_by).ended)
+                number += len(try_to_end(database, child_id, WorkflowStatus.KILLED, by=stage.killed_by).ended)
         number += moved.moved
         opened = opened.and_also(moved)
         for channel, payloads in connection.announcements.items():
@@ -103,7 +103,7 @@ def move_slices(database: QueueConnection) -> MoveResult:
 def fail_late(database: Database) -> int:
     """End up to 100 workflows whose deadline has passed, as failed; return their number."""
     late = late_workflows(database)
-    return sum(len(end(database, workflow_id, WorkflowStatus.FAILED, by="").ended) for workflow_id in late)
+    return sum(len(try_to_end(database, workflow_id, WorkflowStatus.FAILED, by="").ended) for workflow_id in late)
 
 
 class StageKeeper:

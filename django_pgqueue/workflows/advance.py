@@ -16,6 +16,7 @@ from django_pgqueue.db.connections import Database, PendingResult, QueueConnecti
 from django_pgqueue.db.notify import notify_keys, notify_maintenance, notify_queues
 from django_pgqueue.db.queries import statement
 from django_pgqueue.records import MEMBER, Fate, Outcome
+from django_pgqueue.states import WorkflowStatus
 
 AT_ONCE = 200
 """Maximum number of stages of one statement, each of which may lock its workflow."""
@@ -199,13 +200,12 @@ def sweep(database: Database, *, after: int = 0) -> SweptStages:
 
 
 class MovingStage(NamedTuple):
-    """A stage whose members are being opened or removed, or the first one of its workflow that was left for later."""
+    """A stage whose members are being opened or removed, or children ended; or the first one left for later."""
 
     id: int
     status: str
     killed_by: str  # who has killed it, or its workflow
     is_killed: bool  # itself
-    children_end_as: str  # the status of the open workflows that its members have begun
 
 
 def moving_stages(database: Database, workflow_id: int | None = None) -> list[MovingStage]:
@@ -219,7 +219,7 @@ def move_members(database: Database, stage_id: int) -> Advanced:
     return Advanced.read(database.rows(statement("move_members"), {"stage_id": stage_id}))
 
 
-def end(database: Database, workflow_id: int, status: str, *, by: str) -> Advanced:
+def try_to_end(database: Database, workflow_id: int, status: WorkflowStatus, *, by: str) -> Advanced:
     """End a workflow that is open, unless another session has locked it. Its stages are cleared in slices."""
     asked = {"id": workflow_id, "status": status, "by": by}
     return Advanced.read(database.rows(statement("end_workflow"), asked))

@@ -153,7 +153,7 @@ class WorkflowHandle:
         """Skip a stage: those behind it go on as if it had succeeded.
 
         Members that are not open yet are removed, others are killed, dead ones stay dead. Children that they have begun
-        are killed.
+        are killed. Of many the rest is killed in the background, by no name.
 
         Args:
             by: user who does it, or the username; kept in the history of jobs that are killed.
@@ -205,7 +205,8 @@ class WorkflowHandle:
         ``blocked`` until then. An ended workflow is open again; of one that was killed, or was late, all stages that
         were not over then run. A deadline that has passed lies as long ahead as it did at the start. Results that these
         stages have collected are removed, and so are their dead and blocked members. Members that members of these
-        stages have added are left to those to add again, and ended children are no part of it any more.
+        stages have added are left to those to add again, and ended children are no part of it any more. A child
+        whose own parent has gone on without it goes on by itself.
 
         Args:
             stages: at which to begin, one or several: each has opened once, or was skipped.

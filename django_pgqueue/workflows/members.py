@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection, number_array, undoable
+from django_pgqueue.db.notify import notify_maintenance
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidWorkflow, StageClosed, WorkflowDoesNotExist
 from django_pgqueue.jobs import dead_letter
@@ -19,7 +20,15 @@ from django_pgqueue.outbox.writing import outbox_for
 from django_pgqueue.states import StageStatus, WorkflowStatus
 from django_pgqueue.tasks import Call
 from django_pgqueue.validation import By, check_snapshot, name_of
-from django_pgqueue.workflows.advance import Advanced, advance, end, move_members, moving_stages, notify_opened
+from django_pgqueue.workflows.advance import (
+    Advanced,
+    MovingStage,
+    advance,
+    move_members,
+    moving_stages,
+    notify_opened,
+    try_to_end,
+)
 from django_pgqueue.workflows.records import STAGES_OF_ONE, workflow_id_of
 
 MOST_SLICES = 10
@@ -136,8 +145,9 @@ def add(workflow_id: int, stage: str | int, calls: Any, *, database: str) -> Job
         share(caller, workflow_id)
         found = find_stage(caller, workflow_id, stage)
         _check_is_open(found, workflow_id)
-        _check_arguments(found, chosen)
         is_blocked = found.status == StageStatus.BLOCKED
+        if is_blocked or found.keeps_calls:  # a rerun makes them blocked ones
+            _check_arguments(found, chosen)
         inserted = insert([Member(call, found.id, is_blocked) for call in chosen], {found.id: found.name})
         caller.rows(statement("count_added"), {"stage_id": found.id, "members": len(chosen)})
         if found.keeps_calls:
@@ -237,7 +247,7 @@ def end_workflow(workflow_id: int, *, by: By, database: str) -> bool:
     caller, by = CallerConnection(database), name_of(by)
     with undoable(database):
         check_snapshot(caller.rows(statement("lock_workflow"), {"workflow_id": workflow_id}))
-        ended = end(caller, workflow_id, WorkflowStatus.KILLED, by=by)
+        ended = try_to_end(caller, workflow_id, WorkflowStatus.KILLED, by=by)
         if ended.ended:
             clear(caller, workflow_id, by=by)
             announce(caller, ended)
@@ -251,18 +261,27 @@ def clear(caller: CallerConnection, workflow_id: int, *, by: str) -> None:
     """
     ended = [workflow_id]
     for one in ended:  # and those that are added meanwhile
+        before: list[MovingStage] = []
         for _ in range(MOST_SLICES):
-            stages = [
-                stage for stage in moving_stages(caller, one) if stage.is_killed or stage.status == StageStatus.SKIPPED
-            ]
-            if not stages:
+            if not (stages := _to_clear(caller, one)) or stages == before:
                 break
+            has_moved = False
             for stage in stages:
                 moved = move_members(caller, stage.id)
                 if moved.kills:
                     kill(moved.kills, by=by, database=caller)
-                for child_id in moved.children[: MOST_ENDED - len(ended)]:
-                    ended += end(caller, child_id, stage.children_end_as, by=by).ended
+                children = moved.children[: MOST_ENDED - len(ended)]
+                killed = [child for child in children if try_to_end(caller, child, WorkflowStatus.KILLED, by=by).ended]
+                ended += killed
+                has_moved |= bool(moved.moved or moved.kills or killed)
+            before = [] if has_moved else stages
+        if stages:
+            notify_maintenance(caller)
+
+
+def _to_clear(caller: CallerConnection, workflow_id: int) -> list[MovingStage]:
+    stages = moving_stages(caller, workflow_id)
+    return [stage for stage in stages if stage.is_killed or stage.status == StageStatus.SKIPPED]
 
 
 def announce(caller: CallerConnection, advanced: Advanced) -> None:

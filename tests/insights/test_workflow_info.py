@@ -308,13 +308,13 @@ def test_workflow_that_has_ended_says_how():
     assert "its deadline had passed" in reasons(handle)[0]
 
 
-def test_child_that_failed_by_the_deadline_of_its_parent_says_so():
+def test_child_that_has_ended_by_the_deadline_of_its_parent_says_so():
     parent, child = plain("a", name="parent", deadline=3600), plain("x", name="child")
     Workflow.objects.filter(pk=child.id).update(parent_stage_id=stage_of(parent, "a").pk)
     Workflow.objects.filter(pk=parent.id).update(deadline_at=timezone.now() - dt.timedelta(hours=1))
     assert fail_late(CallerConnection()) == 1
     run_jobs()
-    assert f"the deadline of workflow parent #{parent.id} had passed" in reasons(child)[0]
+    assert f"with workflow parent #{parent.id}." in reasons(child)[0]
 
 
 @pytest.mark.parametrize("end", ["kill", "die"])

@@ -17,7 +17,7 @@ from django_pgqueue.maintenance.pruner import Pruner, delete_slice
 from django_pgqueue.maintenance.stages import fail_late, move_slices, sweep_stages
 from django_pgqueue.models import DeadJob, Job, KeptCall, Stage, StageAddition, StageEdge, StageResult, Workflow
 from django_pgqueue.records import Fate, Outcome
-from django_pgqueue.states import DeathReason
+from django_pgqueue.states import DeathReason, WorkflowStatus
 from django_pgqueue.testing import run_jobs
 from django_pgqueue.workflows import advance, members
 from django_pgqueue.workflows.handle import WorkflowHandle
@@ -238,7 +238,7 @@ def test_kills_of_maintenance_are_announced(queue):
     handle = group([noop.bind()]).enqueue()
     claim(queue, "default", limit=1, worker_id=1)
     with queue.transaction():
-        assert advance.end(queue, handle.id, "killed", by="anna").ended == (handle.id,)
+        assert advance.try_to_end(queue, handle.id, WorkflowStatus.KILLED, by="anna").ended == (handle.id,)
     assert move_slices(queue).announcements == {"pgqueue_jobs": {""}}
 
 
@@ -390,7 +390,7 @@ def test_late_workflow_ends_once_it_is_not_locked_and_so_do_its_children(queue, 
         move_until_nothing_moves(queue)
     assert (parent.status(), child.status()) == ("failed", "open")
     move_until_nothing_moves(queue)
-    assert child.status() == "failed"
+    assert child.status() == "killed"
     assert not Job.objects.exists()
 
 

@@ -523,6 +523,18 @@ def test_children_of_a_stage_that_is_skipped_are_killed():
     assert labels() == ["behind"]
 
 
+def test_children_of_a_stage_with_whose_skip_a_workflow_fails_are_killed():
+    with workflow("parent", on_death="stop") as flow:
+        flow.add(die_unless.bind("dead"))
+        flow.add(begin_child.bind("cause"))
+    run_jobs(errors="collect")
+    assert flow.handle.skip("begin_child", by="anna")
+    assert list(Workflow.objects.order_by("id").values_list("status", "ended_by")) == [
+        ("failed", ""),
+        ("killed", "anna"),
+    ]
+
+
 @task
 def give_and_add(value: str) -> str:
     current_workflow().add(take.bind("other"), stage="take")
@@ -582,3 +594,14 @@ def test_workflow_goes_by_no_outbox(outbox):
     with transaction.atomic(using=outbox), transaction.atomic():
         handle.add(record.bind("c"), stage="members")
     assert [job.args for job in Job.objects.order_by("id")] == [["a"], ["c"]]
+
+
+@task
+def add_none_to_own_stage(value: str) -> None:
+    current_workflow().add(take_any.bind(None))
+
+
+def test_none_stays_where_the_stage_is_open():
+    chain(give.bind("a"), add_none_to_own_stage.bind(PREVIOUS)).enqueue()
+    run_jobs()
+    assert labels() == ["give a", "take None None"]

@@ -381,6 +381,20 @@ def test_parent_goes_on_when_its_child_does():
     assert handle.status() == "succeeded"
 
 
+@pytest.mark.parametrize("end", ["kill", "go_on"])
+def test_child_that_is_rerun_after_its_parent_has_gone_on_goes_on_by_itself(end):
+    handle = chain(begin_child.bind("cause"), record.bind("b"), on_death="go_on").enqueue()
+    run_jobs(errors="collect")
+    if end == "kill":
+        handle = chain(begin_child.bind("cause"), record.bind("b")).enqueue()
+        run_jobs(errors="collect")
+        assert handle.kill()
+    child = Workflow.objects.filter(name="child").latest("id")
+    workflows.get(child.pk).rerun("die_unless")
+    child.refresh_from_db()
+    assert (child.status, child.parent_stage_id) == ("open", None)
+
+
 def test_options_of_members_are_those_of_the_first_run():
     kept = record.using(
         queue="other",

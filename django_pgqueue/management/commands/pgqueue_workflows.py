@@ -142,9 +142,8 @@ class Command(QueueCommand):
         alias = checked_database(options, options["ids"])
         handles = [get(workflow_id, database=alias) for workflow_id in dict.fromkeys(options["ids"])]
         with transaction.atomic(using=alias):
-            were_open = {
-                handle: handle.status() is WorkflowStatus.OPEN for handle in handles
-            }  # raises if there is none
+            # Raises if there is none.
+            were_open = {handle: handle.status() is WorkflowStatus.OPEN for handle in handles}
             results = {handle.id: act(handle) for handle in handles}
             for handle, was_open in were_open.items():
                 if was_open and handle.status() is WorkflowStatus.KILLED:

@@ -1,7 +1,7 @@
 -- End an open workflow: killed, or failed by its deadline. Called by staff, who have locked it, for it and for those that
 -- its members have begun, and by maintenance; where another session holds the lock, it is not ended. Nothing of it opens
--- any more from here on; pgqueue_move_members() finds the members and children of its stages. Returns the id of the workflow, as
--- ended, and the stage that has waited for it, as parent.
+-- any more from here on; pgqueue_move_members() finds the members and children of its stages. Returns the id of the
+-- workflow, as ended, and the stage that has waited for it, as parent.
 CREATE FUNCTION pgqueue_end_workflow(of_workflow bigint, new_status text, by_whom text)
 RETURNS TABLE (kind text, name text)
 LANGUAGE plpgsql

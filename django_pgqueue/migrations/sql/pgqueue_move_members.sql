@@ -44,7 +44,6 @@ BEGIN
             SELECT child.id
             FROM pgqueue_workflows AS child
             WHERE child.parent_stage_id = of_stage AND (child.status = 'open') IS TRUE  -- by no index on the status
-            ORDER BY child.id
             LIMIT 100
         );
         RETURN QUERY SELECT 'child', one.id::text FROM unnest(children) AS one (id);

@@ -1,9 +1,7 @@
--- Which stages have members that are still to be opened or removed, of one workflow or of any; and of each workflow with
+-- Which stages have members that are still to be opened or removed, or children to end, of one workflow or of any; and of each workflow with
 -- blocked stages of which is still to be decided whether they open, the first of those. Called by advance.moving_stages().
 -- Locks nothing; leans on pgqueue_stages_moving.
-SELECT
-    stage.id, stage.status, COALESCE(stage.killed_by, workflow.ended_by), stage.killed_by IS NOT NULL,
-    CASE WHEN workflow.status = 'failed' THEN 'failed' ELSE 'killed' END
+SELECT stage.id, stage.status, COALESCE(stage.killed_by, workflow.ended_by), stage.killed_by IS NOT NULL
 FROM pgqueue_stages AS stage
 CROSS JOIN LATERAL pgqueue_workflow_of(stage.id) AS workflow
 WHERE stage.moves_after IS NOT NULL

@@ -49,6 +49,11 @@ UPDATE pgqueue_workflows AS workflow
 SET status = 'open',
     ended_at = NULL,
     ended_by = '',
+    parent_stage_id = (
+        SELECT parent.id
+        FROM pgqueue_stages AS parent
+        WHERE parent.id = workflow.parent_stage_id AND parent.status IN ('blocked', 'open') AND parent.killed_by IS NULL
+    ),
     deadline_at = CASE
         WHEN workflow.deadline_at > statement_timestamp() THEN workflow.deadline_at
         ELSE statement_timestamp() + (workflow.deadline_at - workflow.begun_at)
