@@ -82,13 +82,18 @@ class StageLine:
 
     @property
     def done_text(self) -> str:
-        words = {"done": grouped(self.done), "all": grouped(self.members)}
+        words = {"done": self._done, "all": grouped(self.members)}
         return _("%(done)s+ of %(all)s") % words if self.is_capped else _("%(done)s of %(all)s") % words
 
     @property
     def short_text(self) -> str:
         more = "+" if self.is_capped else ""
-        return f"{grouped(self.done)}{more}/{grouped(self.members)}"
+        return f"{self._done}{more}/{grouped(self.members)}"
+
+    @property
+    def _done(self) -> str:
+        """The number as text; not known of a skipped stage, whose members were removed if they had not opened."""
+        return "-" if self.status == StageStatus.SKIPPED else grouped(self.done)
 
     @property
     def live_text(self) -> str:

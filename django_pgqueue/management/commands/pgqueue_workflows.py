@@ -238,7 +238,8 @@ def remedy(state: WorkflowState) -> str:
 
 
 def stage_cells(stage: StageState) -> tuple[str, ...]:
-    done = f"{grouped(stage.done)}/{grouped(stage.members)}"
+    number = "-" if stage.status is StageStatus.SKIPPED else grouped(stage.done)
+    done = f"{number}/{grouped(stage.members)}"
     after = f"{stage.opens_when}: {', '.join(stage.after)}" if stage.after else "-"
     sealed = "" if stage.is_sealed else " (not sealed)"
     killed = f" (killed by {stage.killed_by or 'a user'})" if stage.killed_by is not None else ""

@@ -1,6 +1,7 @@
 """manage.py pgqueue_workflows: workflows are listed, shown, killed, retried, and their stages skipped and sealed."""
 
 import json
+import re
 from io import StringIO
 
 import pytest
@@ -149,6 +150,7 @@ def test_rerun():
 
 def test_skip_and_seal(stuck):
     assert run("skip", stuck.id, "die_unless") == f"{stuck.id}: skipped die_unless.\n"
+    assert re.search(r"die_unless +skipped +-/2 ", run("show", stuck.id))
     assert "No effect" in refused("skip", stuck.id, "die_unless")
     assert "has no stage 'nowhere'" in refused("skip", stuck.id, "nowhere")
     handle = batch([], sealed=False).enqueue()
