@@ -227,7 +227,7 @@ class QueueConnection:
         self._is_set_up = False  # the settings of transactions hold for the whole session
         self.clock_offset = 0.0  # the server's clock, in seconds since 1970, less the monotonic one of this machine
         self._least_patience = patience_seconds
-        self._patience = math.inf  # in force, in seconds
+        self._patience = math.inf if patience_seconds is None else patience_seconds  # in force, in seconds
         self._inside = False
         self._channel = ""
         self._heard: Callable[[str | None], object] = lambda _: None
@@ -352,7 +352,8 @@ class QueueConnection:
     def lend(self) -> None:
         """Have this thread use this connection where it would use Django's own of the alias, from here on.
 
-        ``autocommit()`` opens it: used otherwise, it may wait for a silent server without end.
+        ``autocommit()`` opens it: used otherwise, it may wait for a silent server without end, unless it was made with
+        ``patience_seconds``.
         """
         connections[self.alias] = self._wrapper
 

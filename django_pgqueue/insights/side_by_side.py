@@ -3,13 +3,14 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from django.db import OperationalError, connections
 from django.utils.translation import get_language, override
 
 from django_pgqueue.conf import conf
-from django_pgqueue.db.pipeline import impatience
+from django_pgqueue.db.connections import QueueConnection
 
 T = TypeVar("T")
 
@@ -19,7 +20,8 @@ PATIENCE_SECONDS = 3.0  # with a server that is silent, beyond the time limit of
 class SideBySide(Generic[T]):
     """Begins to look at each of these databases, in a thread with connections of its own.
 
-    One on which the caller has a transaction open, as in a test, is looked at here and now.
+    One on which the caller has a transaction open, as in a test, is looked at here and now. A look that is under way
+    already is shared, so that a page that is opened again and again takes one connection of a silent server.
 
     Args:
         look: called with the alias of each; its threads may go on after ``results``.
@@ -27,18 +29,15 @@ class SideBySide(Generic[T]):
 
     def __init__(self, aliases: Sequence[str], look: Callable[[str], T]) -> None:
         self._aliases = aliases
-        self._look = look
-        self._language = get_language()
         self._seconds = 2 * _silent_seconds()  # to connect, and for a statement that is stopped
         self._until = time.monotonic() + self._seconds
-        self._results: dict[str, T | Exception] = {}
-        self._threads: dict[str, threading.Thread] = {}
+        self._here: dict[str, T | Exception] = {}
+        self._threads: dict[str, _Look[T]] = {}
         for alias in aliases:
             if connections[alias].in_atomic_block:
-                self._results[alias] = _result(look, alias)
-                continue
-            self._threads[alias] = threading.Thread(target=self._run, args=(alias,), name="pgqueue-look", daemon=True)
-            self._threads[alias].start()
+                self._here[alias] = _result(look, alias)
+            else:
+                self._threads[alias] = _under_way(look, alias)
 
     def results(self) -> dict[str, T | Exception]:
         """Return the result or the error of each look, by alias; wait for all of them until one deadline.
@@ -48,14 +47,45 @@ class SideBySide(Generic[T]):
         for thread in self._threads.values():
             thread.join(max(self._until - time.monotonic(), 0.0))
         late = OperationalError(f"the server has not answered for {self._seconds:g} s")
-        return {alias: self._results.get(alias, late) for alias in self._aliases}
+        there = {alias: [*thread.results, late][0] for alias, thread in self._threads.items()}
+        return {alias: (self._here | there)[alias] for alias in self._aliases}
 
-    def _run(self, alias: str) -> None:
+
+_looks: WeakValueDictionary[Any, "_Look[Any]"] = WeakValueDictionary()  # by function, alias and language
+_lock = threading.Lock()
+
+
+def _under_way(look: Callable[[str], T], alias: str) -> "_Look[T]":
+    key = look, alias, get_language()
+    with _lock:
+        thread = _looks.get(key)
+        if thread is None or not thread.is_alive():
+            thread = _looks[key] = _Look(*key)
+            thread.start()
+    return thread
+
+
+class _Look(threading.Thread, Generic[T]):
+    """Looks at one database. No server is waited for without end, nor that of an outbox, which findings are about."""
+
+    def __init__(self, look: Callable[[str], T], alias: str, language: str | None) -> None:
+        super().__init__(name="pgqueue-look", daemon=True)
+        self.results: list[T | Exception] = []  # one, once it is there
+        self._look = look
+        self._alias = alias
+        self._language = language
+
+    def run(self) -> None:
         try:
             with override(self._language):
-                self._results[alias] = _result(lambda _: _patiently(self._look, alias), alias)
+                self.results.append(_result(self._look_patiently, self._alias))
         finally:
             connections.close_all()
+
+    def _look_patiently(self, alias: str) -> T:
+        for one in {alias, *conf.outboxes}:
+            QueueConnection(one, "look", patience_seconds=_silent_seconds()).lend()
+        return self._look(alias)
 
 
 def _result(look: Callable[[str], T], alias: str) -> T | Exception:
@@ -63,13 +93,6 @@ def _result(look: Callable[[str], T], alias: str) -> T | Exception:
         return look(alias)
     except Exception as error:  # noqa: BLE001 - for the caller
         return error
-
-
-def _patiently(look: Callable[[str], T], alias: str) -> T:
-    connection = connections[alias]
-    connection.ensure_connection()
-    with impatience(connection.connection, _silent_seconds()):
-        return look(alias)
 
 
 def _silent_seconds() -> float:

@@ -1,7 +1,6 @@
 """The queue's own connections: time limits, isolation, planner settings, and servers that fall silent or only read."""
 
 import contextlib
-import threading
 
 import pytest
 from django.db import Error, OperationalError, ProgrammingError, connection, connections, transaction
@@ -12,7 +11,7 @@ import tests.app.tasks as app
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.models import Job
 from django_pgqueue.worker.listener import BACKEND
-from tests.support.proxy import Detour
+from tests.support.proxy import hung
 from tests.support.waiting import PATIENCE_SECONDS
 
 SLEEP = "SELECT pg_sleep(60)"  # the server goes on for so long when the client has given up: it is ended by the fixture
@@ -50,30 +49,22 @@ def test_silence_outside_of_transactions_is_given_up_too(database):
     assert database.autocommit().execute("SELECT 1").fetchall() == [(1,)]
 
 
-class Hung(Detour):
-    """A pooler that has no server for a client that it has let in."""
-
-    def must_lose(self, link, data):
-        if b"SET ROLE" in data:
-            link.flows.clear()
-        return super().must_lose(link, data)
+def test_silence_while_a_connection_is_set_up_is_given_up_too(database):
+    with hung(database._wrapper.settings_dict), hasty(database), pytest.raises(OperationalError, match="not answered"):
+        database.rows("SELECT 1", {})
 
 
-def test_silence_while_a_connection_is_set_up_is_given_up_too(database, monkeypatch):
-    """By a statement of Django's, here one that is sent in any case."""
-    hung = Hung()
-    settings = database._wrapper.settings_dict
-    for setting, value in (("HOST", "127.0.0.1"), ("PORT", str(hung.port))):
-        monkeypatch.setitem(settings, setting, value)
-    monkeypatch.setitem(settings["OPTIONS"], "assume_role", settings["USER"])
-    end = threading.Timer(PATIENCE_SECONDS, hung.cut)
-    end.start()
-    try:
-        with hasty(database), pytest.raises(OperationalError, match="has not answered"):
-            database.rows("SELECT 1", {})
-    finally:
-        end.cancel()
-        hung.close()
+def test_silence_is_given_up_where_a_connection_that_was_lent_is_opened_by_its_use(transactional_db):
+    before = connections["default"]
+    with hung(before.settings_dict):
+        lent = QueueConnection("default", "lent", patience_seconds=0.2)
+        lent.lend()
+        try:
+            with pytest.raises(OperationalError, match="has not answered"):
+                connections["default"].ensure_connection()
+        finally:
+            connections["default"] = before
+            lent.close()
 
 
 def test_what_may_take_long_is_waited_for_and_nothing_after_it(database):

@@ -6,8 +6,10 @@ import pytest
 from django.db import OperationalError, connections, transaction
 from django.utils.translation import get_language, override
 
+from django_pgqueue.doctor import findings
 from django_pgqueue.insights import side_by_side
 from django_pgqueue.insights.side_by_side import SideBySide
+from tests.support.proxy import hung
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.support.workers import until_alone
 
@@ -76,6 +78,47 @@ def test_silent_server_ends_the_look(settings, monkeypatch, sql):
     finally:
         sql("SELECT pg_advisory_unlock(4711)")
         until_alone(sql)
+
+
+@pytest.mark.parametrize("alias", BOTH, ids=["database", "outbox"])
+def test_pooler_that_answers_no_client_ends_the_look(settings, monkeypatch, alias):
+    settings.PGQUEUE = settings.PGQUEUE | {"READ_TIMEOUT_SECONDS": 0.5, "OUTBOXES": {"other": 5}}
+    monkeypatch.setattr(side_by_side, "PATIENCE_SECONDS", 0.0)
+    connections["other"].close()
+    with hung(connections["other"].settings_dict):
+        looks = SideBySide([alias], lambda _: name_of("other"))
+        [thread] = looks._threads.values()
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
+        assert "has not answered" in str(looks.results()[alias])
+
+
+def test_findings_are_those_of_a_connection_of_django(filled, settings):
+    settings.PGQUEUE = settings.PGQUEUE | {"OUTBOXES": {"other": 5}}  # has no such table
+    seen = findings(filled)
+    assert "not-looked-at" in {finding.name for finding in seen}
+    assert SideBySide([filled], findings).results() == {filled: seen}
+
+
+def test_look_that_is_under_way_is_shared_in_each_language():
+    go_on, languages = threading.Event(), []
+
+    def look(_):
+        languages.append(get_language())
+        return go_on.wait(PATIENCE_SECONDS) and get_language()
+
+    def begun(language):
+        with override(language):
+            return SideBySide(["other"], look)
+
+    looks = [begun(language) for language in ("en", "de", "en", "de")]
+    go_on.set()
+    assert [one.results()["other"] for one in looks] == ["en", "de", "en", "de"]
+    assert sorted(languages) == ["de", "en"]
+    for one in looks:
+        one._threads["other"].join(PATIENCE_SECONDS)
+    assert begun("en").results() == {"other": "en"}
+    assert sorted(languages) == ["de", "en", "en"]
 
 
 def test_database_with_a_transaction_is_looked_at_in_it():

@@ -5,13 +5,15 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from django.db import connection
 
 from tests.support.ports import free_port
+from tests.support.waiting import PATIENCE_SECONDS
 from tests.support.workers import database_url
 
 ENCRYPTION = {80877103, 80877104}  # requests for TLS and GSSAPI, which are declined
@@ -122,6 +124,35 @@ class Detour(Proxy):
         login, has_login, _ = url.netloc.rpartition("@")
         name = url.path.rpartition("/")[2]
         return urlunsplit(url._replace(netloc=f"{login}{has_login}127.0.0.1:{self.port}", path=f"/{name}"))
+
+
+class Hung(Detour):
+    """A pooler that has no server for a client that it has let in."""
+
+    def must_lose(self, link: "Link", data: bytes) -> bool:
+        if b"SET ROLE" in data:
+            link.flows.clear()
+        return super().must_lose(link, data)
+
+
+@contextlib.contextmanager
+def hung(settings: dict[str, Any]) -> Iterator[None]:
+    """Let settings of the server of the tests lead to it by way of such a pooler.
+
+    It answers no statement by which Django sets a connection up, here one that is sent in any case.
+    """
+    before, options, pooler = dict(settings), dict(settings["OPTIONS"]), Hung()
+    end = threading.Timer(PATIENCE_SECONDS, pooler.cut)
+    end.start()
+    settings |= {"HOST": "127.0.0.1", "PORT": str(pooler.port)}
+    settings["OPTIONS"]["assume_role"] = settings["USER"]
+    try:
+        yield
+    finally:
+        settings |= before
+        settings["OPTIONS"] = options
+        end.cancel()
+        pooler.close()
 
 
 class Link:

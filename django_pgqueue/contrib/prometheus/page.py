@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from django.db import Error, connections, transaction
+from django.db import Error, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseForbidden
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
@@ -85,25 +85,8 @@ def _registry(aliases: tuple[str, ...]) -> CollectorRegistry:
     if len(aliases) == 1:
         registry.register(QueueCollector(alias=aliases[0], wait_seconds=wait_seconds))
     else:
-        registry.register(of_each({alias: _together_of(alias, wait_seconds) for alias in aliases}))
+        registry.register(of_each({alias: _tables_of(alias, is_kept=False) for alias in aliases}))
     return registry
-
-
-def _together_of(alias: str, wait_seconds: float) -> QueueCollector:
-    """Return a collector that reads in threads, so that databases that are away are waited for together."""
-    outboxes = {outbox: SharedReading(partial(read_outbox, outbox, alias), _in_a_thread) for outbox in conf.outboxes}
-    queues = SharedReading(partial(read_tables, alias), _in_a_thread)
-    return QueueCollector(shared=queues, outboxes=outboxes, wait_seconds=wait_seconds)
-
-
-def _in_a_thread(reading: Callable[[], None]) -> None:
-    def read() -> None:
-        try:
-            reading()
-        finally:
-            connections.close_all()
-
-    threading.Thread(target=read, name="pgqueue-metrics", daemon=True).start()
 
 
 def count_enqueued(registry: CollectorRegistry = REGISTRY) -> Counter:
@@ -125,7 +108,7 @@ def page_of(figures: Mapping[str, Callable[[], CommandMetrics]]) -> Page:
     """Return the page of metrics of a command: its own figures of each database, by alias, and those of the tables."""
     registry = CollectorRegistry()
     registry.register(of_each({alias: WorkerCollector(one) for alias, one in figures.items()}))
-    registry.register(of_each({alias: _tables_of(alias) for alias in figures}))
+    registry.register(of_each({alias: _tables_of(alias, is_kept=True) for alias in figures}))
 
     def page(headers: Headers) -> Response:
         return Response(*exposed(registry, headers))
@@ -133,16 +116,21 @@ def page_of(figures: Mapping[str, Callable[[], CommandMetrics]]) -> Page:
     return page
 
 
-def _tables_of(alias: str) -> QueueCollector:
-    outboxes = {outbox: _apart(outbox, partial(read_outbox, outbox, alias)) for outbox in conf.outboxes}
-    queues = _apart(alias, partial(read_tables, alias))
+# Readings apart from the caller
+
+
+def _tables_of(alias: str, *, is_kept: bool) -> QueueCollector:
+    outboxes = {
+        outbox: _apart(outbox, partial(read_outbox, outbox, alias), is_kept=is_kept) for outbox in conf.outboxes
+    }
+    queues = _apart(alias, partial(read_tables, alias), is_kept=is_kept)
     return QueueCollector(shared=queues, outboxes=outboxes, wait_seconds=conf.read_timeout_seconds)
 
 
-def _apart(alias: str, look: Callable[[], T]) -> SharedReading[T]:
+def _apart(alias: str, look: Callable[[], T], *, is_kept: bool) -> SharedReading[T]:
     """Return a reading of ``alias`` in a thread of its own, so that no scrape waits for a silent server.
 
-    It has a connection of its own, which is kept from one scrape to the next.
+    It has a connection of its own, on which no answer is waited for without end; it may be kept for the next scrape.
     """
     database = QueueConnection(alias, "metrics", patience_seconds=2 * conf.read_timeout_seconds)
 
@@ -154,6 +142,9 @@ def _apart(alias: str, look: Callable[[], T]) -> SharedReading[T]:
             if not is_transient(error) or is_too_slow(error):
                 raise
             return _read(database, look)  # on a new connection
+        finally:
+            if not is_kept:
+                database.close()
 
     def begin(reading: Callable[[], None]) -> None:
         threading.Thread(target=reading, name="pgqueue-metrics", daemon=True).start()

@@ -4,7 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connections
 from django.test import Client, RequestFactory, override_settings
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -14,9 +14,11 @@ from django_pgqueue.contrib.prometheus import page as pages
 from django_pgqueue.contrib.prometheus.collectors import SharedReading, TableFigures, WorkerCollector
 from django_pgqueue.models import Queue
 from django_pgqueue.worker.metrics import CommandCounters
+from tests.support.proxy import hung
 from tests.support.scraping import Sheet, figures, parsed, sheet_of
+from tests.support.shards import OUTBOXES, SHARDS
 from tests.support.staff import user_with
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 TOKEN = "a-token-that-is-not-guessed"
 
@@ -129,6 +131,25 @@ def test_view_waits_for_no_other_request_that_hangs(monkeypatch):
         finally:
             is_over.set()
         assert first.result(PATIENCE_SECONDS).of("pgqueue_up") == 1
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_view_of_several_databases_gives_up_a_pooler_that_answers_no_client():
+    """As an outbox, too."""
+    wanted = {"METRICS_TOKEN": TOKEN, "READ_TIMEOUT_SECONDS": 0.1, **SHARDS, **OUTBOXES}
+    connections["other"].close()
+    with override_settings(PGQUEUE=wanted), hung(connections["other"].settings_dict):
+        sheet = parsed(view(RequestFactory().get(PATH, **bearing(TOKEN))).content.decode())
+        assert sheet.of("pgqueue_up", database="other") == 0
+        eventually(lambda: not [one for one in threading.enumerate() if one.name == "pgqueue-metrics"])
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_view_of_several_databases_keeps_no_connections(shard, settings, sql):
+    settings.PGQUEUE = settings.PGQUEUE | {"METRICS_TOKEN": TOKEN, "READ_TIMEOUT_SECONDS": PATIENCE_SECONDS}
+    sheet = parsed(view(RequestFactory().get(PATH, **bearing(TOKEN))).content.decode())
+    assert [sheet.of("pgqueue_up", database=alias) for alias in ("default", shard)] == [1, 1]
+    eventually(lambda: not sql("SELECT pid FROM pg_stat_activity WHERE application_name = 'pgqueue metrics'"))
 
 
 # Of a worker command
