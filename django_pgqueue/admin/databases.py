@@ -16,6 +16,7 @@ from django.db import Error, connections
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import SimpleTemplateResponse
+from django.utils.encoding import escape_uri_path
 from django.utils.translation import gettext as _
 from psycopg.errors import ConnectionTimeout
 
@@ -147,7 +148,7 @@ def _refused(admin: Any, request: HttpRequest, alias: str) -> HttpResponse:
 def _leading_on(request: HttpRequest, response: HttpResponse) -> HttpResponse:
     """Name the database in Django's redirect from an old address of a row to its page, which drops the query."""
     path, _, query = response.get("Location", "").partition("?")
-    if is_elsewhere() and path.startswith(request.path) and DATABASE not in QueryDict(query):
+    if is_elsewhere() and path.startswith(escape_uri_path(request.path)) and DATABASE not in QueryDict(query):
         response["Location"] = located(path, query)
     return response
 

@@ -290,6 +290,13 @@ def test_old_address_of_a_row_leads_to_its_page_on_the_database(staff, namesake)
     assert staff.get(f"{ADMIN}queue/abroad/").url == f"{ADMIN}queue/abroad/change/"
 
 
+def test_old_address_of_a_row_with_any_name_leads_to_its_page_on_the_database(staff, shard):
+    queues.pause("große mails", by="eve", database=shard)
+    response = staff.get(f"{ADMIN}queue/{quote('große mails')}/", {"database": shard})
+    assert response.url == f"{ADMIN}queue/{quote('große mails')}/change/?database={shard}"
+    assert '<strong aria-current="true">other</strong>' in staff.get(response.url).content.decode()
+
+
 def test_further_pages_of_a_history_are_on_the_database(staff, namesake):
     ann, queue = User.objects.get(username="ann"), ContentType.objects.get_for_model(Queue)
     LogEntry.objects.bulk_create(
