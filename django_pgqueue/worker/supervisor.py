@@ -42,7 +42,7 @@ from django_pgqueue.worker.user_code import KeyThread, UserThread
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-FAREWELL_SECONDS = 5.0  # timeout of the end of each thread when the command ends
+FAREWELL_SECONDS = 5.0  # timeout of the end of all service threads when the command ends, and of each other one
 QUIET_SIGNAL, RESUME_SIGNAL = signal.SIGUSR1, signal.SIGUSR2  # SIGTSTP is Ctrl-Z, and would suspend the children
 LONG_SECONDS = 60.0  # maximum time of a maintenance service without being named in the log
 
@@ -376,9 +376,10 @@ class Supervisor:
         self._probes.stopping()
         for loop in self._loops:
             loop.stop()
+        until = time.monotonic() + FAREWELL_SECONDS
         for loop in self._loops:
             if loop.is_alive():
-                loop.join(FAREWELL_SECONDS)
+                loop.join(max(until - time.monotonic(), 0.0))
         for process in list(self.pool.living):  # came in while the door was being closed
             process.kill()
             process.has_ended(is_ending=True)

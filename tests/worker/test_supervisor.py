@@ -54,6 +54,28 @@ def test_command_that_ends_says_which_service_has_not_come_back_and_leaves_it_it
         maintenance.database.close()
 
 
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_threads_that_do_not_come_back_are_waited_for_together(outbox, monkeypatch):
+    """As relays of several outboxes, each of which connects to a silent server."""
+    monkeypatch.setattr("django_pgqueue.worker.supervisor.FAREWELL_SECONDS", 0.2)
+    supervisor = Supervisor(WorkerConfig(queues=(), processes=1, concurrency=1))
+    loops, is_over, waits = (supervisor._tables_loop, *supervisor._relay_loops), threading.Event(), []
+    for loop in loops:
+        loop._pass_once = lambda: 0.0 * is_over.wait(PATIENCE_SECONDS)
+        join = loop.join
+        loop.join = lambda timeout, join=join: waits.append(timeout) or join(timeout)
+        loop.start()
+    try:
+        supervisor.finish()
+        assert len(waits) == 2
+        assert sum(waits) < 2 * 0.2
+    finally:
+        is_over.set()
+        for loop in loops:
+            del loop.join
+            loop.join(PATIENCE_SECONDS)
+
+
 def test_service_that_does_not_come_back_is_named_once(transactional_db, monkeypatch, caplog):
     """As while the database hangs."""
     supervisor = Supervisor(WorkerConfig(queues=(), processes=1, concurrency=1))
