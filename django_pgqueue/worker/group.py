@@ -3,6 +3,7 @@
 Each has processes, threads and connections of its own, so that a database that is away stops none of the others.
 """
 
+import contextlib
 import dataclasses
 import logging
 import math
@@ -115,10 +116,12 @@ class SupervisorGroup:
             with stop_signals(self._stop_on), stop_signals(self.quiet_on, (QUIET_SIGNAL, RESUME_SIGNAL)):
                 self._pages.start()
                 self._start()
-                while self._serving or not self.is_stopping:
-                    self._watch()
-                for thread in self._finishing:
-                    thread.join()
+                try:
+                    while self._serving or not self.is_stopping:
+                        self._watch()
+                finally:
+                    for thread in self._finishing:
+                        thread.join()
                 self._probes.stopping()
         finally:
             self._is_over.set()
@@ -194,9 +197,12 @@ class SupervisorGroup:
         def finish() -> None:
             with served(alias):
                 try:
-                    member.finish()
+                    with contextlib.closing(member):
+                        member.finish()
+                except Exception:
+                    logger.exception("The command has not ended in order, and its exit code is 1")
+                    member.exit_code = 1
                 finally:
-                    member.close()
                     connections.close_all()
 
         del self._serving[alias]

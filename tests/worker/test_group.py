@@ -18,6 +18,7 @@ from django_pgqueue.exceptions import ShardUnavailable
 from django_pgqueue.management.commands import pgqueue_worker
 from django_pgqueue.models import Job, SucceededJob, Worker
 from django_pgqueue.worker.config import DatabaseFilter
+from django_pgqueue.worker.group import SupervisorGroup
 from django_pgqueue.worker.listener import Listener
 from django_pgqueue.worker.supervisor import Supervisor
 from tests.support.ports import free_port
@@ -185,6 +186,52 @@ def test_end_of_one_does_not_wait_for_that_of_another(shard, monkeypatch):
     monkeypatch.setattr(Supervisor, "finish", finish_together)
     call_command("pgqueue_worker", drain=True, verbosity=0)
     assert not both.broken
+
+
+def test_error_at_the_end_of_one_is_logged_and_makes_the_exit_code(shard, monkeypatch, caplog):
+    finish = Supervisor.finish
+
+    def fail_on_one(self):
+        finish(self)
+        if self.alias == shard:
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(Supervisor, "finish", fail_on_one)
+    with pytest.raises(SystemExit) as ended:
+        call_command("pgqueue_worker", drain=True, verbosity=0)
+    [record] = [record for record in caplog.records if record.exc_info]
+    assert (ended.value.code, record.database, record.exc_info[0]) == (1, shard, ZeroDivisionError)
+
+
+def test_ends_are_waited_for_though_the_command_fails(shard, monkeypatch):
+    go_on, finish, watch, join = threading.Event(), Supervisor.finish, SupervisorGroup._watch, threading.Thread.join
+
+    def finish_late(self):
+        finish(self)
+        go_on.wait(PATIENCE_SECONDS)
+
+    def fail_once_all_finish(self):
+        watch(self)
+        if not self._serving:
+            raise ZeroDivisionError
+
+    def joined(self, timeout=None):
+        if is_end(self):
+            go_on.set()
+        join(self, timeout)
+
+    def is_end(thread):
+        return thread.name.startswith("pgqueue-finish")
+
+    monkeypatch.setattr(Supervisor, "finish", finish_late)
+    monkeypatch.setattr(SupervisorGroup, "_watch", fail_once_all_finish)
+    monkeypatch.setattr(threading.Thread, "join", joined)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            call_command("pgqueue_worker", drain=True, verbosity=0)
+        assert not list(filter(is_end, threading.enumerate()))
+    finally:
+        go_on.set()
 
 
 def test_processes_are_watched_while_the_server_is_silent_to_listen(shard, monkeypatch, caplog):
