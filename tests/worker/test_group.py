@@ -158,6 +158,21 @@ def test_drain_leaves_a_database_out_that_is_away_and_asks_it_once(far, other_se
     assert f"The database {far!r} cannot be reached, and is not drained" in caplog.messages
 
 
+def test_all_databases_are_waited_for_until_one_deadline(far, other_server, monkeypatch):
+    """Else one would be left out though it is back, as another was waited for after it."""
+    waits, await_database = {}, pgqueue_worker.await_database
+
+    def awaited(alias, *, seconds):
+        waits[alias] = seconds
+        await_database(alias, seconds=seconds)
+
+    monkeypatch.setattr(pgqueue_worker, "await_database", awaited)
+    other_server.stop()
+    with pytest.raises(SystemExit):
+        call_command("pgqueue_worker", database=[far, "default"], wait_for_database=0.2, drain=True, verbosity=0)
+    assert (waits[far] > 0, waits["default"]) == (True, 0)
+
+
 def test_command_ends_once_the_databases_that_are_there_were_stopped(far, other_server, start):
     other_server.stop()
     worker = start()

@@ -4,6 +4,7 @@ import multiprocessing
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
@@ -131,12 +132,13 @@ class Command(BaseCommand):
             super().check_migrations()
 
     def await_databases(self, options: dict[str, Any]) -> None:
+        until = time.monotonic() + (options["wait_for_database"] or 0.0)
         served = [alias for alias in aliases_of(options) if is_postgresql(alias)]
         if served and DEFAULT_DB_ALIAS not in served and is_postgresql(DEFAULT_DB_ALIAS):
-            await_database(DEFAULT_DB_ALIAS, seconds=options["wait_for_database"] or 0.0)
+            await_database(DEFAULT_DB_ALIAS, seconds=max(until - time.monotonic(), 0.0))
         for alias in served:
             try:
-                await_database(alias, seconds=options["wait_for_database"] or 0.0)
+                await_database(alias, seconds=max(until - time.monotonic(), 0.0))
             except CommandError:
                 self.away += (alias,)
                 if len(self.away) == len(served):
