@@ -125,8 +125,9 @@ class SharedReading(Generic[T]):
                 self._begin_reading()
 
     def latest(self, *, wait_seconds: float | None = None, since: float = math.inf) -> T:
-        """Return the result of the latest reading, or raise its error; begin another if it is neither fresh nor since.
+        """Return the result of the latest reading, or raise its error.
 
+        Another is begun before, unless the latest is fresh, or was read after ``since``.
         One in another thread that takes longer than ``wait_seconds`` (None: without end) goes on all the same, but
         raises TimeoutError here.
         """
@@ -186,9 +187,8 @@ class QueueCollector(Collector):
             outboxes = {outbox: SharedReading(partial(read_outbox, outbox, alias)) for outbox in conf.outboxes}
         self._outboxes = outboxes
         self._wait_seconds = wait_seconds
-        self._since = self._until = (
-            math.inf
-        )  # which readings a scrape takes that has begun; how long it waits; monotonic
+        self._since = math.inf  # a scrape that has begun takes readings from then on, monotonic
+        self._until = math.inf  # how long it waits, monotonic
         self._away: set[str] = set()  # what the last scrape could not read
 
     def describe(self) -> list[Metric]:
