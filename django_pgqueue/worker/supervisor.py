@@ -115,7 +115,8 @@ class Supervisor:
         self._is_long_told = False
         self._is_unguarded = False  # the main module runs its command whenever it is imported
         self._stop_until: float | None = None  # stopping: how long to wait for running jobs, monotonic
-        self._asked_at = math.inf  # whether the outboxes are empty, for the last time, monotonic
+        self._asked_at = math.inf  # since when each outbox must have been found empty before it is drained, monotonic
+        self._asked_after = -1  # number of jobs that had ended by then
         self._probes = probes or Probes(plan)
         self._pages = PageServer(planned_pages(plan, self._probes, metrics and metrics({self.alias: self.figures})))
         is_metered |= metrics is not None
@@ -413,8 +414,10 @@ class Supervisor:
                 relay.close()
 
     def _drained(self) -> None:
-        asked_at, self._asked_at = self._asked_at, time.monotonic()
-        if late := [relay for relay in self._relays if relay.empty_at < asked_at]:
+        """Stop once each outbox was found empty after the last job has ended: that may have put a call into any."""
+        if (finished := self.pool.finished()) != self._asked_after:
+            self._asked_at, self._asked_after = time.monotonic(), finished
+        if late := [relay for relay in self._relays if relay.empty_at < self._asked_at]:
             for relay in late:
                 relay.wake()
             return

@@ -1,5 +1,6 @@
 """The supervisor: pauses of its threads, its stop, and what it closes at its end."""
 
+import contextlib
 import threading
 
 import pytest
@@ -145,3 +146,43 @@ def test_outbox_that_is_silent_keeps_calls_of_no_other_waiting(outbox, settings,
     finally:
         proxy.close()
         supervisor.finish()
+
+
+@pytest.fixture
+def draining(outbox, settings, monkeypatch, pool):
+    """A supervisor that drains two outboxes, which are one database here."""
+    monkeypatch.setitem(connections.settings, "second", connections.settings[outbox])
+    settings.PGQUEUE = settings.PGQUEUE | {"OUTBOXES": {outbox: 5, "second": 6}}
+    supervisor = Supervisor(WorkerConfig(queues=(), processes=1, concurrency=1, drain=True))
+    supervisor.pool = pool
+    with contextlib.ExitStack() as stack:
+        for relay in supervisor._relays:
+            stack.callback(relay.close)
+        yield supervisor
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_outboxes_that_are_found_empty_one_after_the_other_are_drained(draining):
+    for relay in draining._relays:
+        draining._drained()
+        assert not draining.is_stopping
+        relay.pass_once()
+    draining._drained()
+    assert draining.is_stopping
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_outbox_that_was_found_empty_before_a_job_has_ended_is_looked_into_again(draining):
+    """The job may have come by the other one, and put a call into this one."""
+    first, second = draining._relays
+    draining._drained()
+    first.pass_once()
+    draining.pool.living[0].shared.add_finished(1)
+    second.pass_once()
+    draining._drained()
+    first.pass_once()
+    draining._drained()
+    assert not draining.is_stopping
+    second.pass_once()
+    draining._drained()
+    assert draining.is_stopping
