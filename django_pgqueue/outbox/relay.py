@@ -49,8 +49,8 @@ FORGET_SECONDS = 300.0
 LOCK_MILLISECONDS = 200  # for a unique key that an open transaction has just taken
 SHORT_LOCK_MILLISECONDS = 10  # the same, once that was waited for
 
-LOCKED_SECONDS = 1.0
-"""Interval at which a call is tried again whose key is locked for longer."""
+LOCKED_SECONDS, MOST_LOCKED_SECONDS = 1.0, 60.0
+"""Minimum and maximum interval at which a call is tried again whose key is locked for longer; else half its age."""
 
 SPLIT_SECONDS = 5.0
 """Time after which a pass looks no further for calls that cannot be handed over, and leaves the rest to the next."""
@@ -113,7 +113,7 @@ class Relay:
         self.empty_at = -math.inf
         self.handed_over = 0
         self._batch = AdaptiveBatch()
-        self._locked_at = -math.inf  # the last pass that has met a locked key, monotonic
+        self._locked_until = -math.inf  # all calls are due again that were put off for a locked key, monotonic
         self._gone: deque[Gone] = deque()  # in the order of their times
         self._due_at = -math.inf  # the next pass, monotonic
         self._is_told = False  # of calls that the last pass may not have seen
@@ -164,7 +164,7 @@ class Relay:
             self._prune_at = begun_at + PRUNE_SECONDS
         if number >= most:
             return 0.0
-        if begun_at < self._locked_at + 2 * LOCKED_SECONDS:  # they come again, so that nothing is over
+        if begun_at < self._locked_until:  # they come again, so that nothing is over
             return min(LOCKED_SECONDS, conf.poll_seconds)
         if not number:
             self.empty_at = begun_at
@@ -212,8 +212,6 @@ class Relay:
             self._remove_or_put_off(handed)
         self.handed_over += len(handed.done)
         self._gone.append(Gone(time.monotonic(), array("q", map(self._job_id, handed.done))))
-        if handed.locked:
-            self._locked_at = time.monotonic()
         return len(calls)
 
     def _job_id(self, row: int) -> int:
@@ -306,14 +304,16 @@ class Relay:
         if handed.done:
             self._calls.rows(statement("delete_from_outbox"), {"ids": number_array(handed.done)})
         if handed.locked:
-            self._put_off(handed.locked, "", LOCKED_SECONDS)
+            seconds = self._put_off(handed.locked, "", LOCKED_SECONDS, MOST_LOCKED_SECONDS)
+            self._locked_until = max(self._locked_until, time.monotonic() + seconds)
         for row, error in handed.refused.items():
             logger.error("Call %d in the outbox on %r is refused, and stays there: %s", row, self.outbox, error)
-            self._put_off([row], error, REFUSED_SECONDS)
+            self._put_off([row], error, REFUSED_SECONDS, REFUSED_SECONDS)
 
-    def _put_off(self, rows: Sequence[int], error: str, seconds: float) -> None:
-        parameters = {"ids": number_array(rows), "error": error, "seconds": seconds}
-        self._calls.rows(statement("put_off_in_outbox"), parameters)
+    def _put_off(self, rows: Sequence[int], error: str, least: float, most: float) -> float:
+        """Put off calls for half their ages, within bounds in seconds; return the longest of these times."""
+        parameters = {"ids": number_array(rows), "error": error, "least_seconds": least, "most_seconds": most}
+        return max(seconds for (seconds,) in self._calls.rows(statement("put_off_in_outbox"), parameters))
 
     def _forget_gone(self) -> None:
         """Remove notes that are old enough; those of a relay that ends before are pruned."""

@@ -336,10 +336,21 @@ def test_refused_call_stays_and_lets_others_go_on(relay, caplog):
     assert ids() == [good.id, bad.id, last.id]
 
 
+def age(seconds: int) -> None:
+    """Let calls have waited for some time."""
+    OutboxCall.objects.using("other").update(enqueued_at=Now() - dt.timedelta(seconds=seconds))
+
+
+def now_there() -> dt.datetime:
+    with connections["other"].cursor() as cursor:
+        cursor.execute("SELECT statement_timestamp()")
+        return cursor.fetchone()[0]
+
+
 def test_call_whose_key_an_open_transaction_has_taken_is_put_off(relay, monkeypatch):
     monkeypatch.setattr(module, "LOCK_MILLISECONDS", 20)
-    monkeypatch.setattr(module, "LOCKED_SECONDS", 3600)
     keyed, other = put(app.noop.using(unique_key="k").bind(), app.noop.bind())
+    age(3600)
     with transaction.atomic():
         app.noop.using(unique_key="k").enqueue()
         relay.pass_once()
@@ -348,11 +359,24 @@ def test_call_whose_key_an_open_transaction_has_taken_is_put_off(relay, monkeypa
         assert relay.empty_at == -math.inf  # a drain waits for it
         transaction.set_rollback(True)
     call = OutboxCall.objects.using("other").get()
-    assert call.next_at > call.enqueued_at + dt.timedelta(minutes=59)
     assert call.error == ""
     OutboxCall.objects.using("other").update(next_at=call.enqueued_at)
     relay.pass_once()
     assert ids() == [keyed.id, other.id]
+
+
+@pytest.mark.parametrize(("seconds", "pause"), [(0, 1), (30, 15), (3600, 60)])
+def test_call_that_is_locked_is_put_off_for_half_its_age_within_bounds(relay, monkeypatch, seconds, pause):
+    monkeypatch.setattr(module, "LOCK_MILLISECONDS", 20)
+    put(app.noop.using(unique_key="k").bind())
+    age(seconds)
+    before = now_there()
+    with transaction.atomic():
+        app.noop.using(unique_key="k").enqueue()
+        relay.pass_once()
+        transaction.set_rollback(True)
+    next_at = OutboxCall.objects.using("other").get().next_at
+    assert before + dt.timedelta(seconds=pause) <= next_at <= now_there() + dt.timedelta(seconds=60)
 
 
 def test_drain_waits_for_a_call_whose_key_was_locked(relay, monkeypatch):
@@ -369,11 +393,11 @@ def test_drain_waits_for_a_call_whose_key_was_locked(relay, monkeypatch):
 def test_keys_that_are_locked_leave_time_for_what_is_done_to_be_committed(relay, monkeypatch):
     """However many they are: each pass comes further, even if all its time is over at once."""
     monkeypatch.setattr(module, "LOCK_MILLISECONDS", 20)
-    monkeypatch.setattr(module, "LOCKED_SECONDS", 3600)
     monkeypatch.setattr(module, "SPLIT_SECONDS", 0)
     held = [app.noop.using(unique_key=f"k{number}") for number in range(3)]
     calls = [call for task in held for call in (task.bind(), app.noop.bind())]
     handles = put(*calls)
+    age(3600)
     with transaction.atomic():
         for task in held:
             task.enqueue()
