@@ -53,7 +53,10 @@ LOCKED_SECONDS, MOST_LOCKED_SECONDS = 1.0, 60.0
 """Minimum and maximum interval at which a call is tried again whose key is locked for longer; else half its age."""
 
 SPLIT_SECONDS = 5.0
-"""Time after which a pass looks no further for calls that cannot be handed over, and leaves the rest to the next."""
+"""Time after which a pass looks no further for calls that cannot be handed over, and leaves the rest to the next.
+
+At most ``STATEMENT_TIMEOUT_SECONDS``: the transaction with the rows may take twice that.
+"""
 
 REFUSED_SECONDS = 60.0
 """Interval at which a call is tried again that the queue's database has refused."""
@@ -81,6 +84,10 @@ class HandedCalls(NamedTuple):
     done: list[int]
     locked: list[int]  # another session has locked their keys
     refused: dict[int, str]  # with the reason
+
+    @property
+    def number(self) -> int:
+        return len(self.done) + len(self.locked) + len(self.refused)
 
 
 class Gone(NamedTuple):
@@ -157,12 +164,12 @@ class Relay:
         """
         begun_at, self._is_told = time.monotonic(), False
         with self._batch.taken() as most:
-            number = self._hand_over_due(most)
+            number, is_more = self._hand_over_due(most)
         self._forget_gone()
         if begun_at >= self._prune_at:
             self._prune()
             self._prune_at = begun_at + PRUNE_SECONDS
-        if number >= most:
+        if is_more:
             return 0.0
         if begun_at < self._locked_until:  # they come again, so that nothing is over
             return min(LOCKED_SECONDS, conf.poll_seconds)
@@ -200,19 +207,22 @@ class Relay:
             self._calls.close()  # the pass opens another one, or says why it cannot
             self._is_told = True
 
-    def _hand_over_due(self, most: int) -> int:
-        """Hand over the calls that are due, up to a number; return how many were taken."""
-        until = time.monotonic() + SPLIT_SECONDS
+    def _hand_over_due(self, most: int) -> tuple[int, bool]:
+        """Hand over the calls that are due, up to a number; return how many were taken, and whether there may be more.
+
+        There are where some of them were left, too.
+        """
+        until = time.monotonic() + min(SPLIT_SECONDS, conf.statement_timeout_seconds)
         with self._calls.transaction():
             parameters = {"number": self._number, "limit": most}
             calls = [WaitingCall._make(row) for row in self._calls.rows(statement("take_from_outbox"), parameters)]
             if not calls:
-                return 0
+                return 0, False
             handed = self._hand_over(calls, LOCK_MILLISECONDS, until)
             self._remove_or_put_off(handed)
         self.handed_over += len(handed.done)
         self._gone.append(Gone(time.monotonic(), array("q", map(self._job_id, handed.done))))
-        return len(calls)
+        return len(calls), len(calls) >= most or len(calls) > handed.number
 
     def _job_id(self, row: int) -> int:
         return job_id_of(self._number, self._outbox_number, row)

@@ -4,6 +4,7 @@ import contextlib
 import datetime as dt
 import math
 import re
+import time
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -403,12 +404,27 @@ def test_keys_that_are_locked_leave_time_for_what_is_done_to_be_committed(relay,
             task.enqueue()
         numbers = []
         while len(left()) > 3:
-            relay.pass_once()
+            pause = relay.pass_once()
             numbers.append(OutboxCall.objects.using("other").filter(next_at__lte=Now()).count())
+            assert (pause == 0.0) is (numbers[-1] > 0)
         assert left() == [handle.id for handle in handles[::2]]
         transaction.set_rollback(True)
     assert numbers == sorted(numbers, reverse=True)
     assert len({6, *numbers}) == len(numbers) + 1 > 2
+
+
+def test_pass_splits_its_calls_for_no_longer_than_its_transaction_may_take(relay, monkeypatch, settings):
+    settings.PGQUEUE = settings.PGQUEUE | {"STATEMENT_TIMEOUT_SECONDS": 1}
+    hand_over, left_seconds = relay._hand_over, []
+
+    def look(calls, lock_milliseconds, until):
+        left_seconds.append(until - time.monotonic())
+        return hand_over(calls, lock_milliseconds, until)
+
+    monkeypatch.setattr(relay, "_hand_over", look)
+    put(app.noop.bind())
+    relay.pass_once()
+    assert max(left_seconds) <= 1.0
 
 
 def test_batch_that_takes_too_long_is_smaller_the_next_time(relay, sql):
