@@ -26,7 +26,7 @@ from django.db import Error, OperationalError
 
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection, number_array
-from django_pgqueue.db.errors import first_line, is_locked, is_transient
+from django_pgqueue.db.errors import first_line, is_locked, is_transient, one_line
 from django_pgqueue.db.notify import ADMIT, OUTBOX, queue_payload, send_or_warn
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs import unique
@@ -61,8 +61,8 @@ At most ``STATEMENT_TIMEOUT_SECONDS``: the transaction with the rows may take tw
 REFUSED_SECONDS = 60.0
 """Interval at which a call is tried again that the queue's database has refused."""
 
-PRUNE_SECONDS, KEEP_SECONDS = 3600.0, 86400.0
-"""Interval at which notes of relays that have ended are pruned, and their least age."""
+PRUNE_SECONDS, KEEP_SECONDS, MOST_PRUNED = 3600.0, 3600.0, 1000
+"""Interval at which notes of relays that have ended are pruned, their least age, and how many of them a pass prunes."""
 
 
 class WaitingCall(NamedTuple):
@@ -166,9 +166,7 @@ class Relay:
         with self._batch.taken() as most:
             number, is_more = self._hand_over_due(most)
         self._forget_gone()
-        if begun_at >= self._prune_at:
-            self._prune()
-            self._prune_at = begun_at + PRUNE_SECONDS
+        is_more |= begun_at >= self._prune_at and self._prune_slice(begun_at)
         if is_more:
             return 0.0
         if begun_at < self._locked_until:  # they come again, so that nothing is over
@@ -334,22 +332,37 @@ class Relay:
             with contextlib.suppress(Error):
                 self._queue.rows(statement("forget_handed_over"), {"ids": number_array(ids)})
 
-    def _prune(self) -> None:
+    def _prune_slice(self, begun_at: float) -> bool:
+        """Remove some notes of relays that have ended; return whether there are more, for the next pass."""
+        self._prune_at = begun_at + PRUNE_SECONDS
+        try:
+            is_more = self._prune()
+        except Error as error:
+            logger.warning(
+                "Notes of calls in the outbox on %r are not pruned, and tried again in an hour: %s",
+                self.outbox,
+                one_line(error),
+            )
+            return False
+        if is_more:
+            self._prune_at = begun_at
+        return is_more
+
+    def _prune(self) -> bool:
         first = self._job_id(0)
         parameters = {
             "first": first,
             "last": first + (1 << OUTBOX_SHIFT) - 1,
             "seconds": KEEP_SECONDS,
             "met_days": conf.retention_days,
-            "limit": 1000,
+            "limit": MOST_PRUNED,
         }
-        while old := [job_id for (job_id,) in self._queue.rows(statement("old_handed_over"), parameters)]:
-            rows = {origin.row: job_id for job_id in old if (origin := Origin.of(job_id))}
-            left = {row for (row,) in self._calls.rows(statement("left_in_outbox"), {"ids": list(rows)})}
-            gone = [job_id for row, job_id in rows.items() if row not in left]
-            if not gone:
-                return
-            self._queue.rows(statement("prune_handed_over"), {"ids": gone})
+        old = [job_id for (job_id,) in self._queue.rows(statement("old_handed_over"), parameters)]
+        rows = {origin.row: job_id for job_id in old if (origin := Origin.of(job_id))}
+        left = {row for (row,) in self._calls.rows(statement("left_in_outbox"), {"ids": list(rows)})}
+        gone = [job_id for row, job_id in rows.items() if row not in left]
+        self._queue.rows(statement("prune_handed_over"), {"ids": gone})
+        return len(old) == MOST_PRUNED and bool(gone)
 
 
 def _keyed(call: WaitingCall, job_id: int, options: Mapping[str, Any]) -> unique.KeyedCall:

@@ -448,30 +448,67 @@ def test_batch_that_takes_too_long_is_smaller_the_next_time(relay, sql):
     assert ids() == [handle.id for handle in handles]
 
 
-def test_notes_that_are_left_are_pruned_once_their_rows_are_gone(relay, sql):
+@pytest.fixture
+def note(sql):
+    """Insert a note of a call, with the job that it has become or met, that is some hours old."""
+
+    def insert(call_id: int, job_id: int, hours: int) -> None:
+        sql(
+            "INSERT INTO pgqueue_handed_over (id, job_id, at) VALUES (%s, %s, now() - make_interval(hours => %s))",
+            *(call_id, job_id, hours),
+        )
+
+    return insert
+
+
+def notes() -> set[int]:
+    return {*HandedOver.objects.values_list("pk", flat=True)}
+
+
+def test_notes_that_are_left_are_pruned_once_their_rows_are_gone(relay, note):
     [waiting] = put(app.noop.using(delay=0).bind())
     with connections["other"].cursor() as cursor:
         cursor.execute("UPDATE pgqueue_outbox SET next_at = now() + interval '1 day'")
     gone, fresh = job_id_of(0, 5, 2**39), job_id_of(0, 5, 2**39 + 1)
-    for job_id, age in ((waiting.id, 2), (gone, 2), (fresh, 0), (job_id_of(0, 6, 1), 2)):
-        sql(
-            "INSERT INTO pgqueue_handed_over (id, job_id, at) VALUES (%s, %s, now() - make_interval(days => %s))",
-            *(job_id, job_id, age),
-        )
+    for job_id, hours in ((waiting.id, 2), (gone, 2), (fresh, 0), (job_id_of(0, 6, 1), 2)):
+        note(job_id, job_id, hours)
     relay.pass_once()
-    assert {*HandedOver.objects.values_list("pk", flat=True)} == {waiting.id, fresh, job_id_of(0, 6, 1)}
+    assert notes() == {waiting.id, fresh, job_id_of(0, 6, 1)}
 
 
-def test_note_of_a_job_that_was_met_is_kept_while_that_is_alive_and_for_the_retention(relay, sql):
+def test_notes_are_pruned_in_slices_between_which_calls_are_handed_over(relay, note, monkeypatch):
+    monkeypatch.setattr(module, "MOST_PRUNED", 2)
+    old = [job_id_of(0, 5, 2**39 + place) for place in range(3)]
+    for job_id in old:
+        note(job_id, job_id, 2)
+    assert relay.pass_once() == 0.0
+    assert len(notes()) == 1
+    [handle] = put(app.noop.bind())
+    assert relay.pass_once() > 0
+    assert (notes(), ids()) == ({handle.id}, [handle.id])
+
+
+def test_notes_that_cannot_be_pruned_keep_no_call_and_no_drain_waiting(relay, note, sql, caplog):
+    note(job_id_of(0, 5, 2**39), job_id_of(0, 5, 2**39), 48)
+    sql(
+        "CREATE FUNCTION keep_note() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'kept'; END$$;"
+        "CREATE TRIGGER keep_note BEFORE DELETE ON pgqueue_handed_over FOR EACH ROW EXECUTE FUNCTION keep_note()"
+    )
+    try:
+        assert relay.pass_once() > 0
+    finally:
+        sql("DROP FUNCTION keep_note() CASCADE")
+    assert relay.empty_at > -math.inf
+    assert "Notes of calls in the outbox on 'other' are not pruned, and tried again in an hour: kept" in caplog.text
+
+
+def test_note_of_a_job_that_was_met_is_kept_while_that_is_alive_and_for_the_retention(relay, note):
     job_id = app.noop.using(delay=dt.timedelta(days=30)).enqueue().id
     recent, alive, over = (job_id_of(0, 5, 2**39 + place) for place in range(3))
     for call_id, met, days in ((recent, 2**46, 6), (alive, job_id, 8), (over, 2**46, 8)):
-        sql(
-            "INSERT INTO pgqueue_handed_over (id, job_id, at) VALUES (%s, %s, now() - make_interval(days => %s))",
-            *(call_id, met, days),
-        )
+        note(call_id, met, 24 * days)
     relay.pass_once()
-    assert {*HandedOver.objects.values_list("pk", flat=True)} == {recent, alive}
+    assert notes() == {recent, alive}
     assert jobs.get(alive).state().id == job_id
 
 
