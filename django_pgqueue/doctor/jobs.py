@@ -19,6 +19,7 @@ from django_pgqueue.insights.formatting import duration, grouped
 from django_pgqueue.insights.overview import patience_seconds
 from django_pgqueue.jobs.executor import find_task
 from django_pgqueue.models import Schedule
+from django_pgqueue.outbox.relay import LOCKED
 
 logger = logging.getLogger("django_pgqueue")
 
@@ -73,14 +74,23 @@ def old_calls(view: View) -> Iterator[Finding]:
             level=Level.ERROR,
             what=_("A call in the outbox on %(outbox)s has waited for %(age)s and has become no job.")
             % {"outbox": outbox, "age": duration(seconds)},
-            remedy=_("The database of the queue refuses it: %(error)s. Correct or delete its row.") % {"error": error}
-            if error
-            else _(
-                "Workers hand calls over: look whether one runs whose settings have PGQUEUE['OUTBOXES'], and what "
-                "its log has about relay."
-            ),
+            remedy=_remedy_of_call(error),
             facts={"outbox": outbox, "seconds": seconds, "error": error},
         )
+
+
+def _remedy_of_call(error: str) -> str:
+    if error == LOCKED:
+        return _(
+            "An open transaction in the database of the queue holds a lock that the call needs, such as that of its "
+            "unique key: end that transaction. Look for it in pg_stat_activity."
+        )
+    if error:
+        return _("The database of the queue refuses it: %(error)s. Correct or delete its row.") % {"error": error}
+    return _(
+        "Workers hand calls over: look whether one runs whose settings have PGQUEUE['OUTBOXES'], and what its log has "
+        "about relay."
+    )
 
 
 def orphaned_calls(view: View) -> Iterator[Finding]:

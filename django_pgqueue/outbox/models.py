@@ -10,7 +10,7 @@ class OutboxCall(models.Model):
     next_at = models.DateTimeField(db_default=Now(), help_text="Not handed over before.")
     number = models.SmallIntegerField(help_text="That of the queue's database among the shards.")
     call = models.JSONField(help_text="Arguments, keys and options.")
-    error = models.TextField(db_default="", help_text="Why the queue's database has refused it.")
+    error = models.TextField(db_default="", help_text="Why it was put off.")
 
     class Meta:
         db_table = "pgqueue_outbox"
@@ -21,7 +21,7 @@ class OutboxCall(models.Model):
 
 
 class HandedOver(models.Model):
-    """A call that has become a job, until some minutes after its row is gone: it becomes none again. For reading."""
+    """A note that a call was handed over, so that it becomes no second job; outlives the call's row. For reading."""
 
     id = models.BigIntegerField(primary_key=True)
     at = models.DateTimeField(db_default=Now())

@@ -47,10 +47,13 @@ FORGET_SECONDS = 300.0
 """Least age of a note that is removed: older than any relay that does not know of it, even if a clock was set."""
 
 LOCK_MILLISECONDS = 200  # for a unique key that an open transaction has just taken
-SHORT_LOCK_MILLISECONDS = 10  # the same, once that was waited for
+SHORT_LOCK_MILLISECONDS = 10  # the same, for the parts of a batch that was locked
 
 LOCKED_SECONDS, MOST_LOCKED_SECONDS = 1.0, 60.0
 """Minimum and maximum interval at which a call is tried again whose key is locked for longer; else half its age."""
+
+LOCKED = "an open transaction holds a lock that it needs, such as that of its unique key"
+"""Reason that is stored with a call that waits for a lock."""
 
 SPLIT_SECONDS = 5.0
 """Time after which a pass looks no further for calls that cannot be handed over, and leaves the rest to the next.
@@ -312,7 +315,7 @@ class Relay:
         if handed.done:
             self._calls.rows(statement("delete_from_outbox"), {"ids": number_array(handed.done)})
         if handed.locked:
-            seconds = self._put_off(handed.locked, "", LOCKED_SECONDS, MOST_LOCKED_SECONDS)
+            seconds = self._put_off(handed.locked, LOCKED, LOCKED_SECONDS, MOST_LOCKED_SECONDS)
             self._locked_until = max(self._locked_until, time.monotonic() + seconds)
         for row, error in handed.refused.items():
             logger.error("Call %d in the outbox on %r is refused, and stays there: %s", row, self.outbox, error)

@@ -7,6 +7,7 @@ from django.db import connections, transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
+from django_pgqueue.outbox.relay import LOCKED
 from tests.support.doctor import diagnosis, found, insert, is_healthy, only
 from tests.support.schedules import make
 from tests.support.waiting import eventually
@@ -203,6 +204,8 @@ def test_call_that_waits_in_an_outbox_is_found(outbox):
         assert "look whether one runs" in finding.remedy
         cursor.execute("UPDATE pgqueue_outbox SET error = 'too long'")
         assert only("outbox-old").remedy.startswith("The database of the queue refuses it: too long.")
+        cursor.execute("UPDATE pgqueue_outbox SET error = %s", [LOCKED])
+        assert "such as that of its unique key: end that transaction" in only("outbox-old").remedy
     assert found("not-looked-at") == []
 
 

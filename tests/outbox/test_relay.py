@@ -360,7 +360,7 @@ def test_call_whose_key_an_open_transaction_has_taken_is_put_off(relay, monkeypa
         assert relay.empty_at == -math.inf  # a drain waits for it
         transaction.set_rollback(True)
     call = OutboxCall.objects.using("other").get()
-    assert call.error == ""
+    assert call.error == module.LOCKED
     OutboxCall.objects.using("other").update(next_at=call.enqueued_at)
     relay.pass_once()
     assert ids() == [keyed.id, other.id]

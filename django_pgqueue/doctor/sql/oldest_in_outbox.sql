@@ -1,4 +1,4 @@
--- The call that has waited for longest in an outbox for one database of the queue: seconds, and why that refuses it.
+-- The call that has waited for longest in an outbox for one database of the queue: seconds, and why it was put off.
 -- Called by jobs.old_calls(). Locks nothing. Leans on pgqueue_outbox_number.
 SELECT extract(epoch FROM statement_timestamp() - enqueued_at)::double precision, error
 FROM pgqueue_outbox

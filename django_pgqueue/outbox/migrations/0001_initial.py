@@ -20,7 +20,7 @@ class Migration(OutboxMigration):
                 ("next_at", models.DateTimeField(db_default=NOW, help_text="Not handed over before.")),
                 ("number", models.SmallIntegerField(help_text="That of the queue's database among the shards.")),
                 ("call", models.JSONField(help_text="Arguments, keys and options.")),
-                ("error", models.TextField(db_default="", help_text="Why the queue's database has refused it.")),
+                ("error", models.TextField(db_default="", help_text="Why it was put off.")),
             ],
             options={
                 "db_table": "pgqueue_outbox",
