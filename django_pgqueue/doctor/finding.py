@@ -6,10 +6,13 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from django.db import connections
+import psycopg
+from django.db import Error, connections
 from django.utils.translation import gettext as _
 
 from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.errors import one_line
+from django_pgqueue.db.queries import TookTooLong
 from django_pgqueue.doctor.catalogue import Catalogue, unapplied
 from django_pgqueue.insights.formatting import cut
 from django_pgqueue.insights.overview import QueueLine, living_workers
@@ -17,6 +20,11 @@ from django_pgqueue.insights.worker_info import with_clock
 from django_pgqueue.maintenance import vacuum
 from django_pgqueue.maintenance.vacuum import TableCounters
 from django_pgqueue.models import Worker
+
+NOT_LOOKED_AT = "not-looked-at"
+
+UNANSWERED = (Error, psycopg.Error, TookTooLong)
+"""Errors of a look that has got no answer."""
 
 MOST_NAMED = 5
 WIDEST = 200  # columns of names and problems: one may be as large as a job
@@ -44,6 +52,18 @@ def named(names: Sequence[str]) -> str:
     more = len(names) - MOST_NAMED
     text = ", ".join(cut(name, WIDEST) for name in names[:MOST_NAMED])
     return _("%(names)s and %(number)s more") % {"names": text, "number": more} if more > 0 else text
+
+
+def not_looked_at(question: str, error: BaseException, *, look: str) -> Finding:
+    """Return the finding for a question that a database has not answered."""
+    return Finding(
+        name=NOT_LOOKED_AT,
+        level=Level.WARNING,
+        what=_("The database did not answer the question for %(name)s: %(error)s")
+        % {"name": question, "error": one_line(error.__cause__ or error)},
+        remedy=_("Look at what the role of this process may read, and how busy the server is."),
+        facts={"look": look},
+    )
 
 
 class View:

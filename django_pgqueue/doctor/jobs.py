@@ -11,7 +11,7 @@ from django_pgqueue import registry
 from django_pgqueue.conf import LARGEST_NUMBER, conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import bounded, statement
-from django_pgqueue.doctor.finding import Finding, Level, View, named
+from django_pgqueue.doctor.finding import UNANSWERED, Finding, Level, View, named, not_looked_at
 from django_pgqueue.doctor.schedules import MOST_LOOKED_AT
 from django_pgqueue.flow.backlog import count_queued
 from django_pgqueue.insights import throughput
@@ -36,8 +36,16 @@ def backlogs(view: View) -> Iterator[Finding]:
     """Yield four findings by one look: each look takes statements of its own for its limits of time."""
     yield from old_jobs(view)
     yield from full_queues(view)
-    yield from old_calls(view)  # the last two: their databases may be others, and away
-    yield from orphaned_calls(view)
+    for outbox in conf.outboxes:
+        yield from calls(view, outbox)
+
+
+def calls(view: View, outbox: str) -> list[Finding]:
+    """Look into an outbox. Its database may be another one, and away: one finding says so, and hides no other."""
+    try:
+        return [*old_calls(view, outbox), *orphaned_calls(view, outbox)]
+    except UNANSWERED as error:
+        return [not_looked_at(f"outbox {outbox}", error, look=calls.__name__)]
 
 
 def old_jobs(view: View) -> Iterator[Finding]:
@@ -58,25 +66,24 @@ def old_jobs(view: View) -> Iterator[Finding]:
     )
 
 
-def old_calls(view: View) -> Iterator[Finding]:
-    """Look into the outboxes for calls that have not become jobs."""
+def old_calls(view: View, outbox: str) -> Iterator[Finding]:
+    """Look for calls that have not become jobs."""
     if view.alias not in conf.databases:
         return
-    for outbox in conf.outboxes:
-        with bounded(outbox):
-            number = {"number": conf.number_of(view.alias)}
-            rows = CallerConnection(outbox).rows(statement("oldest_in_outbox"), number)
-        if not rows or rows[0][0] < OLD_CALL_SECONDS:
-            continue
-        seconds, error = rows[0]
-        yield Finding(
-            name="outbox-old",
-            level=Level.ERROR,
-            what=_("A call in the outbox on %(outbox)s has waited for %(age)s and has become no job.")
-            % {"outbox": outbox, "age": duration(seconds)},
-            remedy=_remedy_of_call(error),
-            facts={"outbox": outbox, "seconds": seconds, "error": error},
-        )
+    with bounded(outbox):
+        number = {"number": conf.number_of(view.alias)}
+        rows = CallerConnection(outbox).rows(statement("oldest_in_outbox"), number)
+    if not rows or rows[0][0] < OLD_CALL_SECONDS:
+        return
+    seconds, error = rows[0]
+    yield Finding(
+        name="outbox-old",
+        level=Level.ERROR,
+        what=_("A call in the outbox on %(outbox)s has waited for %(age)s and has become no job.")
+        % {"outbox": outbox, "age": duration(seconds)},
+        remedy=_remedy_of_call(error),
+        facts={"outbox": outbox, "seconds": seconds, "error": error},
+    )
 
 
 def _remedy_of_call(error: str) -> str:
@@ -93,28 +100,27 @@ def _remedy_of_call(error: str) -> str:
     )
 
 
-def orphaned_calls(view: View) -> Iterator[Finding]:
-    """Look into the outboxes for calls that no worker takes; once, among the findings of ``PGQUEUE["DATABASE"]``."""
+def orphaned_calls(view: View, outbox: str) -> Iterator[Finding]:
+    """Look for calls that no worker takes; once, among the findings of ``PGQUEUE["DATABASE"]``."""
     if view.alias != conf.database:
         return
     numbers = sorted({*range(LARGEST_NUMBER + 1)} - {conf.number_of(alias) for alias in conf.databases})
-    for outbox in conf.outboxes:
-        with bounded(outbox):
-            rows = CallerConnection(outbox).rows(statement("orphans_in_outbox"), {"numbers": numbers})
-        if not rows:
-            continue
-        orphaned = [number for (number,) in rows]
-        yield Finding(
-            name="outbox-orphaned",
-            level=Level.ERROR,
-            what=_("Calls in the outbox on %(outbox)s are for a number that no database has: %(numbers)s.")
-            % {"outbox": outbox, "numbers": named([str(number) for number in orphaned])},
-            remedy=_(
-                "Name the database in PGQUEUE['SHARDS'] again, until they are jobs. If it is lost, change their number "
-                "in pgqueue_outbox to that of another one."
-            ),
-            facts={"outbox": outbox, "numbers": orphaned},
-        )
+    with bounded(outbox):
+        rows = CallerConnection(outbox).rows(statement("orphans_in_outbox"), {"numbers": numbers})
+    if not rows:
+        return
+    orphaned = [number for (number,) in rows]
+    yield Finding(
+        name="outbox-orphaned",
+        level=Level.ERROR,
+        what=_("Calls in the outbox on %(outbox)s are for a number that no database has: %(numbers)s.")
+        % {"outbox": outbox, "numbers": named([str(number) for number in orphaned])},
+        remedy=_(
+            "Name the database in PGQUEUE['SHARDS'] again, until they are jobs. If it is lost, change their number "
+            "in pgqueue_outbox to that of another one."
+        ),
+        facts={"outbox": outbox, "numbers": orphaned},
+    )
 
 
 def full_queues(view: View) -> Iterator[Finding]:

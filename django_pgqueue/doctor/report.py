@@ -3,15 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-import psycopg
-from django.db import Error, connections, transaction
-from django.utils.translation import gettext as _
+from django.db import connections, transaction
 
 from django_pgqueue.conf import conf
-from django_pgqueue.db.errors import one_line
-from django_pgqueue.db.queries import TookTooLong, bounded
+from django_pgqueue.db.queries import bounded
 from django_pgqueue.doctor import jobs, schedules, schema, tables, workers, workflows
-from django_pgqueue.doctor.finding import Finding, Level, View
+from django_pgqueue.doctor.finding import UNANSWERED, Finding, Level, View, not_looked_at
 from django_pgqueue.insights.overview import QueueLine, lines
 
 Look = Callable[[View], Iterable[Finding]]
@@ -61,8 +58,6 @@ DEPLOY_LOOKS: tuple[Look, ...] = (
 )
 """Those that compare the database with the code of this process."""
 
-NOT_LOOKED_AT = "not-looked-at"
-
 LOCK_MILLISECONDS = 100
 
 
@@ -92,15 +87,8 @@ def _guarded(look: Look, view: View) -> Iterator[Finding]:
     try:
         with _limited(view):
             yield from list(look(view))
-    except (Error, psycopg.Error, TookTooLong) as error:
-        yield Finding(
-            name=NOT_LOOKED_AT,
-            level=Level.WARNING,
-            what=_("The database did not answer the question for %(name)s: %(error)s")
-            % {"name": look.__name__.strip("_").replace("_", " "), "error": one_line(error.__cause__ or error)},
-            remedy=_("Look at what the role of this process may read, and how busy the server is."),
-            facts={"look": look.__name__},
-        )
+    except UNANSWERED as error:
+        yield not_looked_at(look.__name__.strip("_").replace("_", " "), error, look=look.__name__)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from django.db import connections, transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
+from django_pgqueue.doctor import findings
 from django_pgqueue.outbox.relay import LOCKED
 from tests.support.doctor import diagnosis, found, insert, is_healthy, only
 from tests.support.schedules import make
@@ -220,6 +221,19 @@ def test_call_for_a_database_that_no_setting_names_is_found(outbox):
     assert finding.what == "Calls in the outbox on other are for a number that no database has: 3."
     assert finding.facts == {"outbox": "other", "numbers": [3]}
     assert found("not-looked-at") == []
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_outbox_that_does_not_answer_hides_no_other_finding(settings, sql):
+    """As where its database is away; here it has no table."""
+    settings.PGQUEUE = settings.PGQUEUE | {"OUTBOXES": {"other": 6, "default": 5}}
+    worker()
+    app.noop.enqueue()
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 h', enqueued_at = now() - interval '1 h'")
+    sql("INSERT INTO pgqueue_outbox (number, call) VALUES (3, '{}')")
+    names = {finding.name for finding in findings()}
+    assert {"oldest-job", "outbox-orphaned", "not-looked-at"} <= names
+    assert only("not-looked-at").what.startswith("The database did not answer the question for outbox other: ")
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
