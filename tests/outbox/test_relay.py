@@ -24,6 +24,7 @@ from django_pgqueue.outbox.writing import job_id_of
 from django_pgqueue.services import ServiceRunner
 from django_pgqueue.states import JobStatus
 from django_pgqueue.testing import run_jobs
+from tests.support.plans import explain
 from tests.support.results import end
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 
@@ -502,14 +503,39 @@ def test_notes_that_cannot_be_pruned_keep_no_call_and_no_drain_waiting(relay, no
     assert "Notes of calls in the outbox on 'other' are not pruned, and tried again in an hour: kept" in caplog.text
 
 
-def test_note_of_a_job_that_was_met_is_kept_while_that_is_alive_and_for_the_retention(relay, note):
-    job_id = app.noop.using(delay=dt.timedelta(days=30)).enqueue().id
-    recent, alive, over = (job_id_of(0, 5, 2**39 + place) for place in range(3))
-    for call_id, met, days in ((recent, 2**46, 6), (alive, job_id, 8), (over, 2**46, 8)):
-        note(call_id, met, 24 * days)
+def test_note_of_a_job_that_was_met_is_kept_while_that_can_be_found_and_for_the_retention(relay, note, queue):
+    def another(**options) -> int:
+        return app.noop.using(**options).enqueue().id
+
+    succeeded = another()
+    end(queue, result="5")
+    dead = another()
+    jobs.kill([dead])
+    met = {
+        job_id_of(0, 5, 2**39 + place): job_id for place, job_id in enumerate((succeeded, dead, another(delay=3600)))
+    }
+    recent, over = (job_id_of(0, 5, 2**39 + place) for place in (10, 11))
+    for call_id, job_id, days in ((recent, 2**46, 6), (over, 2**46, 8), *((key, met[key], 8) for key in met)):
+        note(call_id, job_id, 24 * days)
     relay.pass_once()
-    assert notes() == {recent, alive}
-    assert jobs.get(alive).state().id == job_id
+    assert notes() == {recent, *met}
+    assert {call_id: jobs.get(call_id).state().id for call_id in met} == met
+
+
+def test_jobs_that_were_met_are_looked_for_one_by_one(queue, sql):
+    """Tables of ended jobs are large; their statistics may say that they are not."""
+    first = job_id_of(0, 5, 0)
+    sql(
+        "INSERT INTO pgqueue_handed_over (id, job_id, at) "
+        "SELECT %s + number, number, now() - interval '8 days' FROM generate_series(1, 2000) AS number",
+        first,
+    )
+    sql("ANALYZE pgqueue_handed_over")
+    bounds = {"first": first, "last": first + 2**40 - 1, "seconds": 3600.0, "met_days": 7, "limit": 1000}
+    nodes = explain(queue, statement("old_handed_over"), bounds)
+    assert "hashed" not in str(nodes)
+    indexes = {node["Index Name"]: node["Actual Loops"] for node in nodes if "Index Name" in node}
+    assert {"pgqueue_jobs_pkey": 1000, "pgqueue_dead_jobs_pkey": 1000}.items() <= indexes.items()
 
 
 @pytest.fixture

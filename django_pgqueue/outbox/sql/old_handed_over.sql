@@ -1,6 +1,7 @@
 -- Calls that were noted as handed over long ago, as where a relay has ended in between. The note of another job, which a
--- call has met, is kept for longer, and as long as that job is alive: handles find it by the note. Called by
--- relay.Relay. Locks nothing.
+-- call has met, is kept for longer, and as long as that job is in any table: handles find it by the note. Called by
+-- relay.Relay. Locks nothing. Leans on the primary keys, of succeeded jobs in all partitions: NOT EXISTS, below OR, might
+-- read whole tables into a hash.
 SELECT noted.id FROM pgqueue_handed_over AS noted
 WHERE
     noted.id BETWEEN %(first)s::bigint AND %(last)s::bigint
@@ -9,7 +10,9 @@ WHERE
         noted.job_id = noted.id
         OR (
             noted.at < statement_timestamp() - make_interval(days => %(met_days)s::integer)
-            AND NOT EXISTS (SELECT FROM pgqueue_jobs AS job WHERE job.id = noted.job_id)
+            AND (SELECT job.id FROM pgqueue_jobs AS job WHERE job.id = noted.job_id) IS NULL
+            AND (SELECT dead.id FROM pgqueue_dead_jobs AS dead WHERE dead.id = noted.job_id) IS NULL
+            AND (SELECT done.id FROM pgqueue_succeeded_jobs AS done WHERE done.id = noted.job_id LIMIT 1) IS NULL
         )
     )
 LIMIT %(limit)s::integer;
