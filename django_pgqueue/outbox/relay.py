@@ -324,7 +324,8 @@ class Relay:
     def _put_off(self, rows: Sequence[int], error: str, least: float, most: float) -> float:
         """Put off calls for half their ages, within bounds in seconds; return the longest of these times."""
         parameters = {"ids": number_array(rows), "error": error, "least_seconds": least, "most_seconds": most}
-        return max(seconds for (seconds,) in self._calls.rows(statement("put_off_in_outbox"), parameters))
+        pauses: list[float] = [seconds for (seconds,) in self._calls.rows(statement("put_off_in_outbox"), parameters)]
+        return max(pauses)
 
     def _forget_gone(self) -> None:
         """Remove notes that are old enough; those of a relay that ends before are pruned."""
