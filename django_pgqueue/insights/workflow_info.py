@@ -403,7 +403,8 @@ def _parent_at_whose_end(row: Workflow, alias: str) -> Workflow | None:
     """Return the workflow that has ended one by itself, for example by its deadline; None: a user has."""
     if row.ended_by or row.parent_stage_id is None:
         return None
-    return Workflow.objects.using(alias).only("pk", "name").filter(pk=workflow_id_of(row.parent_stage_id)).first()
+    parents = Workflow.objects.using(alias).only("pk", "name").filter(pk=workflow_id_of(row.parent_stage_id))
+    return parents.filter(ended_at__lte=row.ended_at).first()
 
 
 def _failed_child(row: Workflow, alias: str) -> Workflow | None:

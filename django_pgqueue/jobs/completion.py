@@ -166,14 +166,16 @@ class Completion(Generic[R]):
         deadline = time.monotonic() + self._seconds
         waiters = self._waiters(done.put)
         number = 0
+        again: set[int] = set()  # places that were looked at, and are waited for once more
         try:
             while number < len(waiters):
                 place = _next_of(done, deadline)
                 if place is None:
                     raise self._too_late(number, waiters)
-                if time.monotonic() > deadline and waiters[place].exception() is not None:
+                if place in again and time.monotonic() > deadline:
                     continue
                 if (ended := self._ended(place, waiters[place])) is None:
+                    again.add(place)
                     waiters[place] = self._wait_again(place, done.put)
                     continue
                 number += 1
@@ -190,14 +192,16 @@ class Completion(Generic[R]):
 
         waiters = self._waiters(tell)
         number = 0
+        again: set[int] = set()  # places that were looked at, and are waited for once more
         try:
             while number < len(waiters):
                 place = await _anext_of(done, deadline)
                 if place is None:
                     raise self._too_late(number, waiters)
-                if time.monotonic() > deadline and waiters[place].exception() is not None:
+                if place in again and time.monotonic() > deadline:
                     continue
                 if (ended := await self._aended(place, waiters[place])) is None:
+                    again.add(place)
                     waiters[place] = self._wait_again(place, tell)
                     continue
                 number += 1
@@ -242,7 +246,7 @@ class Completion(Generic[R]):
         return await sync_to_async(self._ended, thread_sensitive=True)(place, waiter)
 
     def _too_late(self, number: int, waiters: Sequence[Waiter]) -> TimeoutError:
-        late = next(waiter for waiter in waiters if not waiter.done() or waiter.exception() is not None)
+        late = next((waiter for waiter in waiters if not waiter.done() or waiter.exception()), waiters[-1])
         return TimeoutError(
             f"{len(waiters) - number} of {len(waiters)} jobs have not ended within {self._seconds:g} s. The first, job "
             f"{late.job_id}, was {late.status} when last looked at."

@@ -285,6 +285,8 @@ def _moves_as_far(mine: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
     if (mine["run_at"] is None) != (others["run_at"] is None):
         return False
     by = "delay_seconds" if mine["run_at"] is None else "run_at"
+    if isinstance(mine[by], str) or isinstance(others[by], str):
+        return False  # an instant from an outbox, with the offset of its caller
     return bool(mine[by] >= others[by] if mine["on_conflict"] == OnConflict.LATER else mine[by] <= others[by])
 
 

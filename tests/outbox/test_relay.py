@@ -367,10 +367,20 @@ def test_call_whose_key_an_open_transaction_has_taken_is_put_off(relay, monkeypa
     assert ids() == [keyed.id, other.id]
 
 
-@pytest.mark.parametrize(("seconds", "pause"), [(0, 1), (30, 15), (3600, 60)])
-def test_call_that_is_locked_is_put_off_for_half_its_age_within_bounds(relay, monkeypatch, seconds, pause):
+@pytest.mark.parametrize(
+    ("conflict", "seconds", "bounds"),
+    [
+        ("keep", 0, (1, 60)),
+        ("keep", 30, (15, 60)),
+        ("keep", 3600, (60, 60)),
+        ("replace", 3600, (1, 10)),
+        ("later", 3600, (1, 10)),
+    ],
+)
+def test_call_that_is_locked_is_put_off_for_half_its_age_within_bounds(relay, monkeypatch, conflict, seconds, bounds):
+    """One that changes the job with its key for the least time, so that none that comes later passes it for long."""
     monkeypatch.setattr(module, "LOCK_MILLISECONDS", 20)
-    put(app.noop.using(unique_key="k").bind())
+    put(app.noop.using(unique_key="k", on_conflict=conflict).bind())
     age(seconds)
     before = now_there()
     with transaction.atomic():
@@ -378,7 +388,18 @@ def test_call_that_is_locked_is_put_off_for_half_its_age_within_bounds(relay, mo
         relay.pass_once()
         transaction.set_rollback(True)
     next_at = OutboxCall.objects.using("other").get().next_at
-    assert before + dt.timedelta(seconds=pause) <= next_at <= now_there() + dt.timedelta(seconds=60)
+    least, most = (dt.timedelta(seconds=one) for one in bounds)
+    assert before + least <= next_at <= now_there() + most
+
+
+def test_times_of_calls_with_one_key_are_compared_as_instants(relay):
+    keyed = app.record.using(unique_key="k", on_conflict="later")
+    app.record.using(unique_key="k").enqueue("old")
+    latest = dt.datetime(2100, 1, 1, 11, tzinfo=dt.UTC)
+    earlier = (latest - dt.timedelta(hours=1)).astimezone(dt.timezone(dt.timedelta(hours=2)))  # 12:00 there
+    put(keyed.using(run_at=latest).bind("x"), keyed.using(run_at=earlier).bind("x"))
+    relay.pass_once()
+    assert Job.objects.get().run_at == latest
 
 
 def test_drain_waits_for_a_call_whose_key_was_locked(relay, monkeypatch):
