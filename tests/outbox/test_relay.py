@@ -551,7 +551,8 @@ def test_jobs_that_were_met_are_looked_for_one_by_one(queue, sql):
         "SELECT %s + number, number, now() - interval '8 days' FROM generate_series(1, 2000) AS number",
         first,
     )
-    sql("ANALYZE pgqueue_handed_over")
+    for name in ("handed_over", "jobs", "dead_jobs"):
+        sql(f"ANALYZE pgqueue_{name}")
     bounds = {"first": first, "last": first + 2**40 - 1, "seconds": 3600.0, "met_days": 7, "limit": 1000}
     nodes = explain(queue, statement("old_handed_over"), bounds)
     assert "hashed" not in str(nodes)
