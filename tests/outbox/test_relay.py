@@ -192,22 +192,25 @@ def test_relay_that_ends_at_any_step_hands_over_once(outbox, monkeypatch):
     assert len(ends) > 20
 
 
+def lose_rows(relay, sql):
+    """End the session that holds the rows of a relay, and let another relay hand them over, and the jobs run."""
+    pid = relay._calls.autocommit().info.backend_pid
+    sql("SELECT pg_terminate_backend(%s, 30000)", pid)
+    with contextlib.closing(Relay("default", "other")) as other:
+        other.pass_once()
+    run_jobs()
+
+
 def test_relay_that_has_lost_its_rows_to_another_makes_no_jobs_of_them(relay, sql, monkeypatch, caplog):
     """Jobs of the other one may be over by then, and forgotten."""
     put(app.record.bind("a"))
 
-    def lose_rows(calls, *rest):
-        sql(
-            "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE pid = %s",
-            relay._calls.autocommit().info.backend_pid,
-        )
-        with contextlib.closing(Relay("default", "other")) as other:
-            other.pass_once()
-        run_jobs()
-        return hand_over(calls, *rest)
+    def stall(*args):
+        lose_rows(relay, sql)
+        return hand_over(*args)
 
     hand_over = relay._hand_over
-    monkeypatch.setattr(relay, "_hand_over", lose_rows)
+    monkeypatch.setattr(relay, "_hand_over", stall)
     with pytest.raises(OperationalError):
         relay.pass_once()
     assert (left(), ids()) == ([], [])
@@ -221,13 +224,7 @@ def stalled(relay, sql, monkeypatch):
     make_jobs = relay._make_jobs
 
     def stall(*args):
-        sql(
-            "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE pid = %s",
-            relay._calls.autocommit().info.backend_pid,
-        )
-        with contextlib.closing(Relay("default", "other")) as other:
-            other.pass_once()
-        run_jobs()
+        lose_rows(relay, sql)
         make_jobs(*args)
 
     monkeypatch.setattr(relay, "_make_jobs", stall)
