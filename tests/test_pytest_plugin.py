@@ -127,6 +127,8 @@ FAILING = {"test_assert_fails", "test_error_is_told_before_what_is_left", "test_
 def run(folder: Path, *options: str, code: str = TESTS, **environment: str) -> subprocess.CompletedProcess:
     (folder / "test_it.py").write_text(code)
     suffix = f"{os.environ.get('TEST_DB_SUFFIX', '')}_plugin"
+    # Where one of these is set, pytest's summary repeats the whole text of each failure.
+    inherited = {name: value for name, value in os.environ.items() if name not in {"CI", "BUILD_NUMBER"}}
     return subprocess.run(
         [
             sys.executable,
@@ -142,7 +144,7 @@ def run(folder: Path, *options: str, code: str = TESTS, **environment: str) -> s
             *options,
         ],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "TEST_DB_SUFFIX": suffix} | environment,
+        env=inherited | {"PYTHONPATH": str(ROOT), "TEST_DB_SUFFIX": suffix} | environment,
         capture_output=True,
         text=True,
         timeout=LONG_PATIENCE_SECONDS,
