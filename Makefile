@@ -13,25 +13,30 @@
 #   make pytest SEED=7        shuffled, by that seed; what fails says how to repeat it: make pytest SEED=7 GROUP=2/6
 #   make pytest GUARD=1       with a check, after each module, for what its tests have left behind
 #   make test DJANGO=6.1 PYTHON=python3.13 VENV=.venv-313
-#   make test CONSTRAINTS=.ci/constraints.txt   in an environment with the versions that .ci/run installs
+#   make test CONSTRAINTS=    in a new environment with the newest versions, in place of those of .ci/constraints.txt
 
+# Those with ?= may also be set in the environment; the others have names that are used there for something else.
 VENV ?= .venv
-DJANGO ?=
+DJANGO =
 ONCE ?=
-QUICK ?=
-N ?= auto
-TESTS ?=
-MINUTES ?= 10
-SITE ?= http://127.0.0.1:8000
-PASSWORD ?=
+QUICK =
+N = auto
+TESTS =
+MINUTES = 10
+SITE = http://127.0.0.1:8000
+PASSWORD =
 SEED ?=
-GROUP ?=
+GROUP =
 GUARD ?=
-CONSTRAINTS ?=
+# The versions that .ci/run has passed with, so that a new one of a linter fails nothing here; CONSTRAINTS=: the newest.
+CONSTRAINTS ?= $(if $(DJANGO),,$(wildcard .ci/constraints.txt))
 
 CHECK := import sys; sys.exit(sys.version_info < (3, 11))
-PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
-	$$python -c '$(CHECK)' 2>/dev/null && echo $$python && exit; done; echo python3)
+# Of several, one that .ci/run tests with.
+TESTED := import ensurepip, ssl, sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+PYTHON ?= $(shell for check in '$(TESTED)' '$(CHECK)'; do \
+	for python in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	$$python -c "$$check" 2>/dev/null && echo $$python && exit; done; done; echo python3)
 
 BIN := $(VENV)/bin
 # Errors only: pip warns of every index that it is configured to ask and does not reach.
@@ -44,8 +49,18 @@ export PYTHONDONTWRITEBYTECODE :=
 yes = $(if $(filter-out 0 no false,$(1)),$(2))
 given = $(if $(filter command environment,$(word 1,$(origin $(1)))),$(1)=$($(1)))
 
+# What shells, editors and CI services set for other programs: here all goes without, so that it is the same everywhere.
+# What these tests read themselves stays, as PGSERVER_POSTGRES_VERSION, and the server of a make pytest DATABASE_URL=...
+FOR_OTHERS := $(if $(filter command,$(origin DATABASE_URL)),,DATABASE_URL) NOTIFY_SOCKET NODE_OPTIONS \
+	FORCE_COLOR NO_COLOR PY_COLORS CLICOLOR CLICOLOR_FORCE COLUMNS LINES LANGUAGE \
+	BASH_ENV PROMPT_COMMAND CDPATH PIP_USER PIP_TARGET PIP_PREFIX \
+	$(filter LC_% DJANGO_% OTEL_% SENTRY_% PROMETHEUS_% PYTEST_% PYTHON% PG%,$(filter-out \
+	PYTHON PYTHONHASHSEED PYTHONDONTWRITEBYTECODE PGSERVER_% PGQUEUE PGBOUNCER,$(.VARIABLES)))
+ANYWHERE := unset $(FOR_OTHERS); umask 022; $(if $(filter Linux,$(shell uname)),export LC_ALL=C.UTF-8;) \
+	export no_proxy="$${no_proxy:-$${NO_PROXY:-}},127.0.0.1,localhost"
+
 # What is done and how long it has taken: $(call timed,What,command)
-timed = @started=$$(date +%s); echo "$(1) ..." && $(2) && echo "$(1): $$(($$(date +%s) - started)) s"
+timed = @$(ANYWHERE); started=$$(date +%s); echo "$(1) ..." && $(2) && echo "$(1): $$(($$(date +%s) - started)) s"
 
 # One group of modules for each process, the same ones each time: tests/support/groups.py.
 PYTEST = $(BIN)/python -m pytest -q --dist each --max-worker-restart=0 $(if $(GROUP),--group $(GROUP),-n $(N)) $(call yes,$(GUARD),--guard) \
@@ -79,7 +94,7 @@ pytest: $(INSTALLED) ## Run the tests alone; TESTS=..., SEED=..., GROUP=..., GUA
 	$(call timed,Tests,$(PYTEST) $(TESTS))
 
 weights: $(INSTALLED) ## Measure how long each module of tests takes; the groups are balanced by it
-	@$(PYTEST) --write-weights
+	$(call timed,Weights,$(PYTEST) --write-weights)
 
 foreign: export FOREIGN := 1
 foreign: N = 5
@@ -124,7 +139,7 @@ clean: ## Remove what was built, and the data of demo and tests
 $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c '$(CHECK)' || { echo "django-pgqueue needs Python 3.11 or newer; $(PYTHON) is" \
 		"$$($(PYTHON) --version 2>&1 | head -n 1). Say which one to use: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	$(call timed,Installing into $(VENV),{ test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); } && \
+	$(call timed,Installing into $(VENV),{ $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV); } && \
 		$(PIP) install hatchling hatch-fancy-pypi-readme editables $(CONSTRAIN) && \
 		$(PIP) install --no-build-isolation -e ".[dev]" $(if $(DJANGO),"django~=$(DJANGO).0") $(CONSTRAIN))
 	@rm -f $(VENV)/.installed*

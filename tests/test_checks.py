@@ -338,6 +338,7 @@ def test_queues_on_several_databases_are_on_the_same_ones():
 
 
 def test_lost_slots_and_impatience_are_cautioned_of(monkeypatch):
+    monkeypatch.delenv("PGCONNECT_TIMEOUT", raising=False)
     of_each = {"other": range(512), "default": range(513, 1024)}
     shards = {alias: {"number": n, "queues": ["a"], "slots": slots} for n, (alias, slots) in enumerate(of_each.items())}
     lost, *impatient = found(PGQUEUE={"SHARDS": shards})

@@ -14,7 +14,8 @@ from tests.support.waiting import LONG_PATIENCE_SECONDS, PATIENCE_SECONDS
 
 PROJECT = Path(__file__).parent.parent / "example_project"
 LINE = re.compile(r"^  (\w.*?) +(\d+) +(\d+)(  <-- wrong)?$", re.MULTILINE)
-NOT_OURS = {"DATABASE_URL", "DJANGO_SETTINGS_MODULE", "SHOP_VAR", "EMAIL_PORT", "COURIER_URL", "DEBUG"}
+NOT_OURS = {"DATABASE_URL", "DJANGO_SETTINGS_MODULE", "SHOP_VAR", "EMAIL_HOST", "EMAIL_PORT", "COURIER_URL", "DEBUG"}
+NOT_OURS |= {"ALLOWED_HOSTS", "SECRET_KEY", "TIME_ZONE"}
 MIGRATE = "from django.core.management import call_command\ncall_command('migrate', verbosity=0)\n"
 """For one command that does something more: each starts Python, Django and the server."""
 

@@ -26,7 +26,7 @@ def test_process_that_makes_a_template_asks_for_no_copy_of_one(folder):
     with (template.TEMPLATES / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         subprocess.run(command, cwd=template.ROOT, env=environment, check=True, timeout=PATIENCE_SECONDS)
-    assert list(folder.glob("*/PG_VERSION"))
+    assert list(folder.rglob("PG_VERSION"))
 
 
 def test_templates_of_other_runs_are_kept_and_the_oldest_go(tmp_path, monkeypatch):

@@ -54,7 +54,7 @@ def start_copy(process: str) -> str:
 
 def remove(folder: Path) -> None:
     """Remove the folder of a server, and end that first where its pytest was killed."""
-    for file in folder.glob("*/postmaster.pid"):
+    for file in folder.rglob("postmaster.pid"):
         with contextlib.suppress(psutil.Error, OSError, IndexError, ValueError):  # gone, cut off, or of another user
             server = psutil.Process(int(file.read_text().split()[0]))
             if str(file.parent) in server.cmdline():

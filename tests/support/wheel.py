@@ -38,7 +38,7 @@ class Environment:
     def __init__(self, folder: Path, wheel: Path) -> None:
         venv.create(folder, symlinks=True)
         self.python = folder / "bin" / "python"
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(self.python)]
+        pip = [sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check", "--python", str(self.python)]
         run([*pip, "install", "--quiet", "--no-index", "--no-deps", str(wheel)], cwd=folder)
         [site_packages] = folder.glob("lib/python*/site-packages")
         (site_packages / "tests.pth").write_text(sysconfig.get_paths()["purelib"])

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -118,11 +119,14 @@ def test_file_is_not_written_through_a_planted_link(tmp_path: Path):
     assert json.loads(path.read_text())["live"]
 
 
-def test_systemd_hears_once_of_the_start_and_again_and_again_of_life(tmp_path: Path, monkeypatch):
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(tmp_path / "notify"))
+def test_systemd_hears_once_of_the_start_and_again_and_again_of_life(monkeypatch):
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp") as folder,  # the address of a socket has 107 bytes
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd,
+    ):
+        systemd.bind(f"{folder}/notify")
         systemd.settimeout(10)
-        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", f"{folder}/notify")
         probes = Probes(WorkerConfig())
         assert probes.are_wanted
         heard = []

@@ -1,0 +1,74 @@
+"""The variables of its environment that the Makefile passes on."""
+
+import os
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PRINT = "environment: ; @$(ANYWHERE); env; umask\n"
+
+FOR_OTHERS = {
+    "DATABASE_URL": "postgresql://production/shop",
+    "DJANGO_SETTINGS_MODULE": "shop.settings",
+    "FORCE_COLOR": "1",
+    "LC_CTYPE": "UTF-8",
+    "LC_ALL": "de_DE.UTF-8",
+    "NO_COLOR": "1",
+    "OTEL_SDK_DISABLED": "true",
+    "PGPORT": "6543",
+    "PGSERVICE": "shop",
+    "PIP_USER": "1",
+    "PYTEST_ADDOPTS": "--color=yes",
+    "PYTHONWARNINGS": "error",
+}
+FOR_THESE = {
+    "PGQUEUE": "{}",
+    "PGSERVER_POSTGRES_VERSION": "16",
+    "PIP_INDEX_URL": "https://packages.example.com",
+    "SEED": "7",
+    "TEST_SERVERS": "postgresql:///a",
+    "THROUGH_PGBOUNCER": "1",
+    "http_proxy": "http://proxy.example.com",
+}
+
+
+def environment(*words: str, **variables: str) -> dict[str, str]:
+    """Return what the commands of the Makefile would see, and their ``umask``."""
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    told = subprocess.run(
+        ["make", "--no-print-directory", "-f", "Makefile", "-f", "-", "environment", *words],
+        cwd=ROOT,
+        env=inherited | variables,
+        input=PRINT,
+        capture_output=True,
+        text=True,
+        check=True,
+        umask=0o077,
+    ).stdout.splitlines()
+    return dict(line.split("=", 1) for line in told[:-1]) | {"umask": told[-1]}
+
+
+def test_tests_go_without_what_is_set_for_other_programs():
+    seen = environment(**FOR_OTHERS, **FOR_THESE, no_proxy="example.com")
+    assert {name: seen.get(name) for name in FOR_THESE} == FOR_THESE
+    assert {name for name in FOR_OTHERS if seen.get(name) == FOR_OTHERS[name]} == set()
+    assert seen["no_proxy"] == "example.com,127.0.0.1,localhost"
+    assert int(seen["umask"], 8) == 0o022
+
+
+def test_server_that_is_named_on_the_command_line_is_the_one():
+    assert environment("DATABASE_URL=postgresql:///mine")["DATABASE_URL"] == "postgresql:///mine"
+
+
+def test_names_that_others_use_too_choose_no_tests():
+    told = subprocess.run(
+        ["make", "-n", "pytest"],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "GROUP": "users", "TESTS": "all", "N": "3", "QUICK": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "-n auto" in told
+    assert "users" not in told
+    assert " all" not in told
