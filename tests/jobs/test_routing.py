@@ -275,17 +275,19 @@ def test_all_away_is_told(far, other_server, monkeypatch):
         SPREAD.enqueue()
 
 
-def test_silent_server_is_given_up_after_its_connect_timeout(far, other_server, lower, upper):
+def test_silent_server_is_given_up_after_its_connect_timeout(far, other_server, lower, upper, monkeypatch):
     connections[far].close()
     with other_server.connect() as session:
         [(pid,)] = session.execute("SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int").fetchall()
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        with pytest.raises(ShardUnavailable):
-            KEYED.enqueue(upper)
-        assert {SPREAD.enqueue().database for _ in range(10)} == {"default"}
-    finally:
-        os.kill(pid, signal.SIGCONT)
+    with monkeypatch.context() as patch:
+        patch.setitem(connections.settings[far]["OPTIONS"], "connect_timeout", 2)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(ShardUnavailable):
+                KEYED.enqueue(upper)
+            assert {SPREAD.enqueue().database for _ in range(10)} == {"default"}
+        finally:
+            os.kill(pid, signal.SIGCONT)
     eventually(lambda: far in {SPREAD.enqueue().database for _ in range(20)})
 
 

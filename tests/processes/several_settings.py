@@ -6,8 +6,10 @@ import environ
 
 from django_pgqueue.conf import SLOTS
 from tests.settings import *  # noqa: F403
+from tests.support.waiting import PATIENCE_SECONDS
 
-DATABASES["other"] = environ.Env().db("OTHER_URL") | {"OPTIONS": {"connect_timeout": 2}}  # noqa: F405
+CONNECT_SECONDS = int(PATIENCE_SECONDS)
+DATABASES["other"] = environ.Env().db("OTHER_URL") | {"OPTIONS": {"connect_timeout": CONNECT_SECONDS}}  # noqa: F405
 PGQUEUE = {
     "POLL_SECONDS": 0.2,
     "SHARDS": {
@@ -15,4 +17,4 @@ PGQUEUE = {
         "other": {"number": 1, "queues": ["spread"], "slots": range(SLOTS // 2, SLOTS)},
     },
 }
-os.environ["PGCONNECT_TIMEOUT"] = "2"
+os.environ["PGCONNECT_TIMEOUT"] = str(CONNECT_SECONDS)

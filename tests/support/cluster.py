@@ -22,6 +22,8 @@ wal_retrieve_retry_interval = 100ms
 synchronous_commit = remote_apply
 """
 
+CONNECT_SECONDS = int(PATIENCE_SECONDS)  # a primary that was killed refuses at once
+
 
 class Node:
     """One server: its folder, its port, and where the tools are."""
@@ -108,13 +110,14 @@ class Cluster:
             "PASSWORD": "",
             "HOST": "127.0.0.1,127.0.0.1",
             "PORT": ",".join(str(port) for port in self._ports()),
-            "OPTIONS": {"target_session_attrs": "read-write", "connect_timeout": 3},
+            "OPTIONS": {"target_session_attrs": "read-write", "connect_timeout": CONNECT_SECONDS},
         }
 
     def url(self) -> str:
         """Return the same as a URL."""
         hosts = ",".join(f"127.0.0.1:{port}" for port in self._ports())
-        return f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write&connect_timeout=3"
+        options = f"target_session_attrs=read-write&connect_timeout={CONNECT_SECONDS}"
+        return f"postgresql://postgres@{hosts}/postgres?{options}"
 
     def fail_over(self) -> None:
         """Kill the primary and promote the replica."""

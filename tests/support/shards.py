@@ -168,7 +168,7 @@ def far(transactional_db, settings, monkeypatch, other_server) -> Iterator[str]:
     connections[alias].close()
     with monkeypatch.context() as patch:
         place = {"HOST": other_server.host, "PORT": "", "USER": "postgres", "PASSWORD": "", "NAME": "postgres"}
-        for key, value in (place | {"OPTIONS": {"connect_timeout": 2}}).items():
+        for key, value in (place | {"OPTIONS": {"connect_timeout": int(PATIENCE_SECONDS)}}).items():
             patch.setitem(connections.settings[alias], key, value)
         call_command("migrate", "pgqueue", database=alias, verbosity=0)  # for the first test
         routing._outages.clear()
