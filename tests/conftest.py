@@ -15,11 +15,13 @@ from django_pgqueue import registry, tasks
 from django_pgqueue.db import notify
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.doctor import tables
-from django_pgqueue.jobs import context
+from django_pgqueue.jobs import context, waiter
+from django_pgqueue.worker import supervisor
 from tests.support import groups, guard, summary, template
 from tests.support.groups import seed_of
 from tests.support.pgbouncer import PgBouncer
 from tests.support.server import own_database
+from tests.support.waiting import PATIENCE_SECONDS
 from tests.support.wheel import Environment, build
 from tests.support.workers import Worker
 
@@ -105,6 +107,12 @@ def _no_dead_rows_of_others(monkeypatch) -> None:
     monkeypatch.setattr(tables, "MANY_DEAD_ROWS", 10**9)
 
 
+@pytest.fixture(autouse=True)
+def _patient_farewell(monkeypatch) -> None:
+    """Let no command inside a test give up its threads at its end: they would leave rows and connections behind."""
+    monkeypatch.setattr(supervisor, "FAREWELL_SECONDS", PATIENCE_SECONDS)
+
+
 make_databases = functools.partial(setup_databases, verbosity=0, interactive=False, serialized_aliases=set())
 
 
@@ -120,6 +128,7 @@ def django_db_setup(django_test_environment, django_db_blocker) -> Iterator[None
             _ = connections[alias].pg_version  # asked once: by checks of Django too, in tests that may not ask "other"
     yield
     with django_db_blocker.unblock():
+        waiter.stop_all()  # their connections linger, and DROP DATABASE waits for some seconds only
         teardown_databases(made, verbosity=0)
 
 

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django_pgqueue import batch, jobs, once, queues
 from django_pgqueue.admin.databases import showing
 from django_pgqueue.conf import NUMBER_SHIFT, SLOTS, conf
-from django_pgqueue.jobs import routing
+from django_pgqueue.jobs import routing, waiter
 from django_pgqueue.jobs.actions import RETRY
 from django_pgqueue.jobs.bulk_actions import begin
 from django_pgqueue.jobs.search import Filter
@@ -127,6 +127,7 @@ def _copy_with(app: str, options: dict[str, Any], blocker: Any) -> Iterator[str]
             call_command("migrate", app, database="other", verbosity=0)
     yield name
     with blocker.unblock():
+        waiter.stop_all()  # their connections linger, and DROP DATABASE waits for some seconds only
         creation.destroy_test_db(suffix=app, verbosity=0)
 
 
