@@ -308,7 +308,8 @@ def test_connection_of_a_start_gives_up_a_silent_server_and_leaves_that_of_djang
     before = connections["default"]
     sql("SELECT pg_advisory_lock(4711)")
     try:
-        with pytest.raises(OperationalError, match=r"has not answered for 0\.5 s"), patient_with("default"):
+        given_up = pytest.raises((OperationalError, CommandError), match=r"has not answered for 0\.5 s")
+        with given_up, patient_with("default"):  # which may not even get an answer to its first question in time
             connections["default"].cursor().execute("SELECT pg_advisory_lock(4711)")
         assert connections["default"] is before
     finally:

@@ -33,6 +33,7 @@ def test_clients_that_hold_on_take_no_more_than_some_threads_and_not_for_long(pr
         eventually(lambda: all(map(is_hung_up, connected)))
     monkeypatch.undo()
     eventually(lambda: threading.active_count() <= before)
+    probes.tell(HealthStatus((), ()), True)  # what was told before holds for some seconds only
     assert probes.get("/ready")[0] == 200
 
 

@@ -255,12 +255,11 @@ def in_a_thread(reading) -> None:
     threading.Thread(target=reading, daemon=True).start()
 
 
-def of_two(read_first, read_second, *, wait_seconds: float) -> dict[str, float]:
+def of_two(first: SharedReading, second: SharedReading, *, wait_seconds: float) -> dict[str, float]:
     """Scrape two databases; return whether each is up."""
-    reads = {"first": read_first, "second": read_second}
     collectors_of = {
-        alias: QueueCollector(shared=SharedReading(read, in_a_thread), outboxes={}, wait_seconds=wait_seconds)
-        for alias, read in reads.items()
+        alias: QueueCollector(shared=shared, outboxes={}, wait_seconds=wait_seconds)
+        for alias, shared in (("first", first), ("second", second))
     }
     [up] = [one for one in collectors.of_each(collectors_of).collect() if one.name == "pgqueue_up"]
     return {sample.labels["database"]: sample.value for sample in up.samples}
@@ -273,7 +272,8 @@ def test_databases_are_read_at_the_same_time():
         both.wait(PATIENCE_SECONDS)
         return NOTHING
 
-    assert of_two(read, read, wait_seconds=PATIENCE_SECONDS) == {"first": 1.0, "second": 1.0}
+    first, second = SharedReading(read, in_a_thread), SharedReading(read, in_a_thread)
+    assert of_two(first, second, wait_seconds=PATIENCE_SECONDS) == {"first": 1.0, "second": 1.0}
 
 
 def test_database_that_has_answered_while_another_was_waited_for_is_up(monkeypatch):
@@ -289,7 +289,8 @@ def test_database_that_has_answered_while_another_was_waited_for_is_up(monkeypat
         return NOTHING
 
     try:
-        assert of_two(silent, read, wait_seconds=0.5) == {"first": 0.0, "second": 1.0}
+        first, second = SharedReading(silent, in_a_thread), SharedReading(read)  # which has answered at once
+        assert of_two(first, second, wait_seconds=0.5) == {"first": 0.0, "second": 1.0}
     finally:
         go_on.set()
     assert len(looks) == 1
