@@ -287,8 +287,8 @@ END $$
 def test_short_outages_get_no_living_worker_reaped(start_worker, sql, tmp_path):
     """Twice, heartbeats fail for most of a lease; no worker may judge until all have had time to say that they live."""
     go = tmp_path / "go"
-    ids = enqueued_ids(app.until_exists.using(lease=3), [(str(go),)] * 2)
-    workers = [start_worker("--concurrency", "1", LEASE_SECONDS="3").wait_until_ready() for _ in range(2)]
+    ids = enqueued_ids(app.until_exists.using(lease=6), [(str(go),)] * 2)
+    workers = [start_worker("--concurrency", "1", LEASE_SECONDS="6").wait_until_ready() for _ in range(2)]
     eventually(lambda: len(started()) == 2)
 
     def have_all_said(words: str, times: int) -> bool:
@@ -299,7 +299,7 @@ def test_short_outages_get_no_living_worker_reaped(start_worker, sql, tmp_path):
         for times in (1, 2):
             sql("CREATE TRIGGER cut BEFORE UPDATE ON pgqueue_workers FOR EACH STATEMENT EXECUTE FUNCTION pgqueue_cut()")
             terminate(sql, "pgqueue heartbeat")
-            over = time.monotonic() + 2.7
+            over = time.monotonic() + 5.4
             eventually(
                 lambda times=times, over=over: (
                     have_all_said("heartbeat failed and is tried again (failure 1)", times) and time.monotonic() > over

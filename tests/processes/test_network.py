@@ -112,16 +112,16 @@ def test_command_that_waits_for_the_database_can_be_stopped(start_worker, nothin
 def test_database_away_for_twice_the_lease_gets_no_worker_reaped_and_no_process_ends(start_worker, proxy):
     """Two commands under load; what they run goes on meanwhile, and is written down when the database is back."""
     workers = [
-        start_worker("--processes", "2", "--concurrency", "4", DATABASE_URL=proxy.url(), LEASE_SECONDS="3")
+        start_worker("--processes", "2", "--concurrency", "4", DATABASE_URL=proxy.url(), LEASE_SECONDS="6")
         for _ in range(2)
     ]
     eventually(lambda: Worker.objects.exclude(pid=0).count() == 4)
     children = [worker.children() for worker in workers]
-    long = enqueued_ids(app.pause.using(lease=3, priority=10), [(8.0,)] * 4)
-    ids = enqueued_ids(app.noop.using(lease=3), [()] * 8_000)
+    long = enqueued_ids(app.pause.using(lease=6, priority=10), [(8.0,)] * 4)
+    ids = enqueued_ids(app.noop.using(lease=6), [()] * 8_000)
     eventually(lambda: Job.objects.filter(status="running", pk__in=long).count() == 4 and SucceededJob.objects.exists())
     proxy.go_away()
-    over = models.Q(lease_until__lte=Now() - dt.timedelta(seconds=3))
+    over = models.Q(lease_until__lte=Now() - dt.timedelta(seconds=6))
     eventually(lambda: not Worker.objects.exclude(over).exists() and Job.objects.filter(status="running").exists())
     proxy.come_back()
     eventually(lambda: SucceededJob.objects.count() == len([*long, *ids]))

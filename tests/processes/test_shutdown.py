@@ -66,7 +66,7 @@ def test_a_thousand_jobs_fetched_ahead_go_back_as_if_they_had_never_been_claimed
 
 @pytest.mark.parametrize("options", [(), ("--poll-only",)], ids=["told at once", "polling"])
 def test_worker_that_is_asked_to_stop_finishes_what_runs_and_another_works_on(start_worker, tmp_path, options):
-    settings = {"PGQUEUE": json.dumps({"LEASE_SECONDS": 3})}
+    settings = {"PGQUEUE": json.dumps({"LEASE_SECONDS": 10})}
     first = start_worker("--processes", "2", "--concurrency", "1", *options, **settings).wait_until_ready()
     eventually(lambda: len(first.children()) == 2)
     asked = sorted(Worker.objects.values_list("id", flat=True))
