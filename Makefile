@@ -41,7 +41,9 @@ PYTHON ?= $(shell for check in '$(TESTED)' '$(CHECK)'; do \
 BIN := $(VENV)/bin
 # Errors only: pip warns of every index that it is configured to ask and does not reach.
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
-CONSTRAIN = $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
+# Where one of the constraints wants a newer Python than this one, the newest that it can have, unless they were given.
+OTHERWISE = $(if $(filter file,$(origin CONSTRAINTS)),2>/dev/null || $(PIP) install $(1))
+install = { $(PIP) install $(1) $(if $(CONSTRAINTS),-c $(CONSTRAINTS) $(OTHERWISE)); }
 INSTALLED := $(VENV)/.installed$(if $(DJANGO),-django-$(DJANGO))
 # Hundreds of processes are started by the tests: none is to compile the code again, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
@@ -140,7 +142,7 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c '$(CHECK)' || { echo "django-pgqueue needs Python 3.11 or newer; $(PYTHON) is" \
 		"$$($(PYTHON) --version 2>&1 | head -n 1). Say which one to use: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(call timed,Installing into $(VENV),{ $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV); } && \
-		$(PIP) install hatchling hatch-fancy-pypi-readme editables $(CONSTRAIN) && \
-		$(PIP) install --no-build-isolation -e ".[dev]" $(if $(DJANGO),"django~=$(DJANGO).0") $(CONSTRAIN))
+		$(call install,hatchling hatch-fancy-pypi-readme editables) && \
+		$(call install,--no-build-isolation -e ".[dev]" $(if $(DJANGO),"django~=$(DJANGO).0")))
 	@rm -f $(VENV)/.installed*
 	@touch $@
