@@ -45,7 +45,8 @@ def sdist(tmp_path_factory) -> Path:
     """The other file, unpacked."""
     folder = tmp_path_factory.mktemp("sdist")
     with tarfile.open(build(folder, kind="sdist")) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # which Python has since 3.11.4
+        archive.extractall(folder)
     [unpacked] = [path for path in folder.iterdir() if path.is_dir()]
     return unpacked
 
