@@ -15,7 +15,7 @@ from django_pgqueue.states import MAX_LOST
 from django_pgqueue.worker.isolation import is_suspect
 from tests.support import needs
 from tests.support.claimed import job
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import LONG_PATIENCE_SECONDS
 
 DOCS = Path(__file__).parent.parent / "docs"
 RULES = DOCS / "prometheus" / "rules.yml"
@@ -163,7 +163,7 @@ def promtool() -> str:
 
 
 def run(*words) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LONG_PATIENCE_SECONDS, check=False)
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     return said
