@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.guard import after, differences, findings, without_the_calendar
 from tests.support.server import FIRST, Server
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import LONG_PATIENCE_SECONDS
 
 CONFTEST = """
 from tests.support.guard import Guard
@@ -201,7 +201,7 @@ def run(folder: Path, url: str) -> str:
         env={name: value for name, value in os.environ.items() if name != "TEST_TEMPLATES"} | environment,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=LONG_PATIENCE_SECONDS,
         check=False,
     )
     return done.stdout + done.stderr

@@ -34,6 +34,9 @@ Change = tuple[str | None, str | None]
 Changes = dict[Key, Change]
 
 LONGEST_VALUE = 300
+FEWEST_LOOKS = 10
+"""How often is looked at least for what ends by itself, whatever time the first look took."""
+
 OF_A_DAY = re.compile(r"pgqueue_succeeded_jobs_\d{8}")
 
 PASSING = {"session", "listener", "open transaction", "advisory lock", "process", "thread", "temporary file", "file"}
@@ -273,10 +276,10 @@ class Guard:
         """Return what is left once all has ended that ends by itself; it belongs to the baseline from now on."""
         self._files.forget()
         deadline = time.monotonic() + self._patience
-        left = self._changes()
-        while any(kind in PASSING for kind, _ in left) and time.monotonic() < deadline:
+        left, looks = self._changes(), 1
+        while any(kind in PASSING for kind, _ in left) and (looks < FEWEST_LOOKS or time.monotonic() < deadline):
             gc.collect()
             time.sleep(0.05)
-            left = self._changes()
+            left, looks = self._changes(), looks + 1
         self._baseline = after(self._baseline, left)
         return left
