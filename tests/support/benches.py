@@ -10,18 +10,20 @@ import pytest
 from django.utils import timezone
 
 import django_pgqueue.bench.tasks  # noqa: F401 - registers its tasks, once for all tests
+from django_pgqueue.bench import drain
 from django_pgqueue.bench.report import QUEUE
 from django_pgqueue.models import DeadJob, Job, SucceededJob, Worker
+from tests.support.patient_bench import PATIENT
 from tests.support.waiting import LONG_PATIENCE_SECONDS
-from tests.support.workers import MANAGE, database_url
+from tests.support.workers import database_url
 
 ROOT = Path(__file__).parent.parent.parent
 
 real = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
-WHOLE = (str(MANAGE), "pgqueue_bench")
+FEW_PICK_UPS = 3
 
-SHORT = ("-m", "tests.support.short_bench")
+WHOLE, SHORT = (("-m", "tests.support.patient_bench", str(number)) for number in (drain.PICK_UPS, FEW_PICK_UPS))
 
 
 class Bench:
@@ -73,8 +75,9 @@ def everything() -> list[list[dict]]:
 
 @pytest.fixture
 def few_pick_ups(monkeypatch) -> None:
-    """Measure few single jobs on the idle queue: between them time passes."""
-    monkeypatch.setattr("django_pgqueue.bench.drain.PICK_UPS", 3)
+    """Measure few single jobs on the idle queue: between them time passes. And give up no sooner than tests do."""
+    for name, value in {**PATIENT, "PICK_UPS": FEW_PICK_UPS}.items():
+        monkeypatch.setattr(drain, name, value)
 
 
 @pytest.fixture
