@@ -1,7 +1,8 @@
 -- The oldest snapshot or transaction that keeps VACUUM from removing rows of this database, and whose it is; no row
 -- where there is none. Called by vacuum.oldest_snapshot(). Reads memory, no table, and needs no right but to see since
 -- when others are at it. Standbys are sessions without a database. A VACUUM keeps no rows, even if pg_stat_activity
--- says of its snapshot. Returns the columns of vacuum.SnapshotHolder.
+-- says of its snapshot. Of several with the same snapshot the transaction that began first. Returns the columns of
+-- vacuum.SnapshotHolder.
 WITH sessions AS (
     SELECT
         activity.pid,
@@ -36,5 +37,5 @@ SELECT
     extract(epoch FROM clock_timestamp() - holders.since)::double precision
 FROM holders
 WHERE holders.xid IS NOT NULL
-ORDER BY age(holders.xid) DESC
+ORDER BY age(holders.xid) DESC, holders.since NULLS LAST
 LIMIT 1;
