@@ -12,6 +12,7 @@ from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import sized, statement
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
+from tests.support.dead_rows import left_by_vacuum
 from tests.support.many import enqueued_ids
 from tests.support.plans import explain, fill, nodes_of
 from tests.support.storage import without_autovacuum
@@ -40,18 +41,8 @@ def analyze(request, queue, sql):
         else:
             fill(queue, 1000, "queued", "running", "scheduled")
             sql("DELETE FROM pgqueue_jobs")
-            eventually(lambda: left_by_vacuum(queue) == 0)
+            eventually(lambda: left_by_vacuum(sql) == 0)
             yield lambda: None
-
-
-def left_by_vacuum(queue) -> int:
-    """VACUUM the table, and return how many dead rows that has left: some, while an ANALYZE holds a snapshot."""
-    connection = queue.autocommit()
-    connection.execute("VACUUM pgqueue_jobs")
-    [(left,)] = connection.execute(
-        "SELECT n_dead_tup FROM pg_stat_user_tables WHERE relid = 'pgqueue_jobs'::regclass"
-    ).fetchall()
-    return left
 
 
 def test_claim_writes_nothing_of_the_arguments_to_the_wal(queue, sql):
