@@ -10,6 +10,7 @@ import pytest
 
 from tests.support import prestarted
 from tests.support.prestarted import MANAGE, Popen, run
+from tests.support.waiting import PATIENCE_SECONDS
 from tests.support.workers import database_url, eventually, parent_of
 
 pytestmark = pytest.mark.skipif(not prestarted.IS_POSSIBLE, reason="elsewhere they are started as ever")
@@ -81,7 +82,7 @@ def test_process_can_be_told_to_end(environment):
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.1)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == -signal.SIGTERM
+        assert process.wait(PATIENCE_SECONDS) == -signal.SIGTERM
         assert process.poll() == -signal.SIGTERM
 
 

@@ -94,8 +94,8 @@ class Workers:
         self.started.append(worker)
         return worker
 
-    def serve(self, options: tuple[str, ...] = DRIVER.serving) -> Worker:
-        worker = self.start(options)
+    def serve(self, options: tuple[str, ...] = DRIVER.serving, **environment: str) -> Worker:
+        worker = self.start(options, **environment)
         eventually(lambda: DRIVER.ready in worker.text() or worker.must_live())
         return worker
 

@@ -80,7 +80,7 @@ def test_worker_that_is_told_twice_stops_at_once_and_says_what_became_of_its_tas
 def test_several_workers_run_every_task_once(workers, trace):
     results = [tasks.count.enqueue(number) for number in range(30)]
     for _ in range(3):
-        workers.serve()
+        workers.serve(LEASE_SECONDS="60")  # more than a pause: else one takes another for dead
     eventually(lambda: all(map(finished, results)))
     assert Counter(trace.labels()) == {str(number): 1 for number in range(30)}
     assert {result.status for result in results} == {TaskResultStatus.SUCCESSFUL}
