@@ -23,10 +23,10 @@ from tests.chaos.faults import Scene
 from tests.chaos.journal import Journal
 from tests.chaos.ledger import Ledger, gather
 from tests.chaos.marks import now
-from tests.chaos.storm import Storm
+from tests.chaos.storm import Storm, watched
 from tests.chaos.stream import replace_processes
 from tests.support.proxy import Proxy
-from tests.support.waiting import LONG_PATIENCE_SECONDS
+from tests.support.waiting import LONG_PATIENCE_SECONDS, PATIENCE_SECONDS
 
 ROOT = Path(__file__).parent.parent.parent
 PRODUCERS = 2
@@ -83,10 +83,11 @@ class Soak:
         """Soak; return what is known at the end. Nothing that was started is left running."""
         with contextlib.ExitStack() as stack:
             self._timed("started in", lambda: self._set_up(stack))
-            if self.plan.stream_seconds:
-                self._timed("stream", self._stream)
-            self._timed("storm", lambda: self._storm(stack))
-            self._timed("calm", self._calm)
+            with watched(self.journal):
+                if self.plan.stream_seconds:
+                    self._timed("stream", self._stream)
+                self._timed("storm", lambda: self._storm(stack))
+                self._timed("calm", self._calm)
             return self._timed("ended in", self._gather)
 
     def _timed(self, fact: str, phase: Callable[[], Any]) -> Any:
@@ -279,6 +280,6 @@ def leaks_of_gone(database: psycopg.Connection) -> list[str]:
 def too_many(database: psycopg.Connection, name: str, bound: int) -> str | None:
     """Say so if there stay more connections of some name than there should be."""
     count = "SELECT count(*) FROM pg_stat_activity WHERE application_name ~ %s"
-    if within(30.0, lambda: database.execute(count, [f"^{name}"]).fetchone()[0] <= bound):
+    if within(PATIENCE_SECONDS, lambda: database.execute(count, [f"^{name}"]).fetchone()[0] <= bound):
         return None
     return f"more than {bound} connections of {name!r}"

@@ -1,5 +1,6 @@
 """Injects faults: one wind for each command and each group, round after round of all their kinds in random order."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from random import Random
 from tests.chaos import faults
 from tests.chaos.command import Command
 from tests.chaos.faults import CONNECTION_TROUBLES, Scene
+from tests.chaos.journal import Journal
 from tests.chaos.marks import size
 from tests.support.waiting import LONG_PATIENCE_SECONDS
 
@@ -50,7 +52,8 @@ class Storm:
         for wind in self._winds:
             wind.start()
         try:
-            self._watch_the_machine()
+            for wind in self._winds:
+                wind.join()
         finally:
             self._is_broken_off.set()
             for wind in self._winds:
@@ -113,14 +116,18 @@ class Storm:
                 return False
         return True
 
-    def _watch_the_machine(self) -> None:
-        """Write down when no process could do anything in time, for want of a processor or of the disk."""
-        while any(wind.is_alive() for wind in self._winds):
-            began = time.monotonic()
-            time.sleep(LOOK_SECONDS)
-            if time.monotonic() - began > STARVED_SECONDS:
-                with self._scene.journal.fault("starve"):
-                    pass
+
+@contextlib.contextmanager
+def watched(journal: Journal) -> Iterator[None]:
+    """Write down, in this block, when no process could do anything in time, for want of a processor or of the disk."""
+    is_over = threading.Event()
+    watch = threading.Thread(target=_watch_the_machine, args=(journal, is_over), name="watch")
+    watch.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        watch.join()
 
 
 @dataclass(frozen=True)
@@ -142,6 +149,15 @@ def kinds() -> list[str]:
     """Return the names of all kinds of faults."""
     groups = (faults.ON_COMMANDS, faults.ON_SERVER, faults.ON_SESSIONS, faults.ON_NETWORK)
     return [fault.__name__ for group in groups for fault in group]
+
+
+def _watch_the_machine(journal: Journal, is_over: threading.Event) -> None:
+    began = time.monotonic()
+    while not is_over.wait(LOOK_SECONDS):
+        if time.monotonic() - began > STARVED_SECONDS:
+            with journal.fault("starve"):
+                pass
+        began = time.monotonic()
 
 
 def _rounds(group: Sequence[Fault], draw: Random) -> Iterator[Fault]:
