@@ -58,8 +58,9 @@ FOR_OTHERS := $(if $(filter command,$(origin DATABASE_URL)),,DATABASE_URL) NOTIF
 	BASH_ENV PROMPT_COMMAND CDPATH PIP_USER PIP_TARGET PIP_PREFIX \
 	$(filter LC_% DJANGO_% OTEL_% SENTRY_% PROMETHEUS_% PYTEST_% PYTHON% PG%,$(filter-out \
 	PYTHON PYTHONHASHSEED PYTHONDONTWRITEBYTECODE PGSERVER_% PGQUEUE PGBOUNCER,$(.VARIABLES)))
-ANYWHERE := unset $(FOR_OTHERS); umask 022; $(if $(filter Linux,$(shell uname)),export LC_ALL=C.UTF-8;) \
-	export no_proxy="$${no_proxy:-$${NO_PROXY:-}},127.0.0.1,localhost"
+# One that ssh has brought along, and is not installed here, ends initdb.
+LOCALE := $(if $(filter Linux,$(shell uname)),LC_ALL=C.UTF-8)
+ANYWHERE := unset $(FOR_OTHERS); umask 022; export $(LOCALE) no_proxy="$${no_proxy:-$${NO_PROXY:-}},127.0.0.1,localhost"
 
 # What is done and how long it has taken: $(call timed,What,command)
 timed = @$(ANYWHERE); started=$$(date +%s); echo "$(1) ..." && $(2) && echo "$(1): $$(($$(date +%s) - started)) s"
@@ -82,7 +83,7 @@ help: ## List the targets
 install: $(INSTALLED) ## Make the virtual environment, unless it is up to date
 
 demo: $(INSTALLED) ## Run the example shop; ONCE=1: only until the first work is done and checked
-	@$(BIN)/python example_project/manage.py demo $(call yes,$(ONCE),--once)
+	@$(LOCALE) $(BIN)/python example_project/manage.py demo $(call yes,$(ONCE),--once)
 
 screenshots: $(INSTALLED) ## Take the pictures of docs/how-to/admin.md; SITE=... PASSWORD=... of a demo that runs
 	@$(BIN)/python docs/screenshots.py --site="$(SITE)" --password="$(PASSWORD)"

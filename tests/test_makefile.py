@@ -2,7 +2,10 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 PRINT = "environment: ; @$(ANYWHERE); env; umask\n"
@@ -60,15 +63,19 @@ def test_server_that_is_named_on_the_command_line_is_the_one():
     assert environment("DATABASE_URL=postgresql:///mine")["DATABASE_URL"] == "postgresql:///mine"
 
 
+def commands(target: str, **variables: str) -> str:
+    inherited = {"PATH": os.environ["PATH"]}
+    make = ["make", "-n", target]
+    return subprocess.run(make, cwd=ROOT, env=inherited | variables, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others have no C.UTF-8")
+def test_demo_starts_its_server_in_a_locale_that_is_there():
+    assert "LC_ALL=C.UTF-8 .venv/bin/python example_project/manage.py demo" in commands("demo", LC_CTYPE="UTF-8")
+
+
 def test_names_that_others_use_too_choose_no_tests():
-    told = subprocess.run(
-        ["make", "-n", "pytest"],
-        cwd=ROOT,
-        env={"PATH": os.environ["PATH"], "GROUP": "users", "TESTS": "all", "N": "3", "QUICK": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    told = commands("pytest", GROUP="users", TESTS="all", N="3", QUICK="1")
     assert "-n auto" in told
     assert "users" not in told
     assert " all" not in told
