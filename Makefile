@@ -42,7 +42,8 @@ BIN := $(VENV)/bin
 # Errors only: pip warns of every index that it is configured to ask and does not reach.
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 # Where one of the constraints wants a newer Python than this one, the newest that it can have, unless they were given.
-OTHERWISE = $(if $(filter file,$(origin CONSTRAINTS)),2>/dev/null || $(PIP) install $(1))
+OTHERWISE = $(if $(filter file,$(origin CONSTRAINTS)),2>/dev/null || { \
+	echo "Not all versions of $(CONSTRAINTS) can be had here: taking the newest ..."; $(PIP) install $(1); })
 install = { $(PIP) install $(1) $(if $(CONSTRAINTS),-c $(CONSTRAINTS) $(OTHERWISE)); }
 INSTALLED := $(VENV)/.installed$(if $(DJANGO),-django-$(DJANGO))
 # Hundreds of processes are started by the tests: none is to compile the code again, whatever the environment says.
@@ -52,15 +53,16 @@ yes = $(if $(filter-out 0 no false,$(1)),$(2))
 given = $(if $(filter command environment,$(word 1,$(origin $(1)))),$(1)=$($(1)))
 
 # What shells, editors and CI services set for other programs: here all goes without, so that it is the same everywhere.
-# What these tests read themselves stays, as PGSERVER_POSTGRES_VERSION, and the server of a make pytest DATABASE_URL=...
-FOR_OTHERS := $(if $(filter command,$(origin DATABASE_URL)),,DATABASE_URL) NOTIFY_SOCKET NODE_OPTIONS \
-	FORCE_COLOR NO_COLOR PY_COLORS CLICOLOR CLICOLOR_FORCE COLUMNS LINES LANGUAGE \
+# What these tests read themselves stays, as PGSERVER_POSTGRES_VERSION, and what make is told, as by make pytest DATABASE_URL=...
+SET_FOR_OTHERS := DATABASE_URL NOTIFY_SOCKET NODE_OPTIONS FORCE_COLOR NO_COLOR PY_COLORS CLICOLOR CLICOLOR_FORCE COLUMNS LINES LANGUAGE \
 	BASH_ENV PROMPT_COMMAND CDPATH PIP_USER PIP_TARGET PIP_PREFIX \
 	$(filter LC_% DJANGO_% OTEL_% SENTRY_% PROMETHEUS_% PYTEST_% PYTHON% PG%,$(filter-out \
 	PYTHON PYTHONHASHSEED PYTHONDONTWRITEBYTECODE PGSERVER_% PGQUEUE PGBOUNCER,$(.VARIABLES)))
-# One that ssh has brought along, and is not installed here, ends initdb.
+FOR_OTHERS := $(foreach name,$(SET_FOR_OTHERS),$(if $(filter command,$(origin $(name)))$(findstring .,$(name)),,$(name)))
+# A locale that ssh has brought along, and that is not installed here, ends initdb.
 LOCALE := $(if $(filter Linux,$(shell uname)),LC_ALL=C.UTF-8)
-ANYWHERE := unset $(FOR_OTHERS); umask 022; export $(LOCALE) no_proxy="$${no_proxy:-$${NO_PROXY:-}},127.0.0.1,localhost"
+ANYWHERE := unset $(FOR_OTHERS); umask 022; export $(LOCALE) no_proxy="$${no_proxy:-$${NO_PROXY:-}}"; \
+	if [ "$$no_proxy" != '*' ]; then no_proxy="$$no_proxy,127.0.0.1,localhost"; fi
 
 # What is done and how long it has taken: $(call timed,What,command)
 timed = @$(ANYWHERE); started=$$(date +%s); echo "$(1) ..." && $(2) && echo "$(1): $$(($$(date +%s) - started)) s"

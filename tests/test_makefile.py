@@ -59,8 +59,15 @@ def test_tests_go_without_what_is_set_for_other_programs():
     assert int(seen["umask"], 8) == 0o022
 
 
-def test_server_that_is_named_on_the_command_line_is_the_one():
-    assert environment("DATABASE_URL=postgresql:///mine")["DATABASE_URL"] == "postgresql:///mine"
+def test_what_make_itself_is_given_holds():
+    seen = environment("DATABASE_URL=postgresql:///mine", "PGPASSWORD=secret", PGPASSWORD="of the shop")
+    assert (seen["DATABASE_URL"], seen["PGPASSWORD"]) == ("postgresql:///mine", "secret")
+
+
+def test_names_and_values_that_shells_and_libraries_stumble_over_are_left_alone():
+    seen = environment(no_proxy="*", **{"PYTEST_A.b": "1"})
+    assert seen["no_proxy"] == "*"
+    assert seen["umask"], "dash ends with an error where it is to unset a name with a dot"
 
 
 def commands(target: str, **variables: str) -> str:

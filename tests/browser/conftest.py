@@ -22,14 +22,14 @@ NAMES = ("chromium-headless-shell", "chromium", "chromium-browser")
 """The first has no windows: it opens a tab in half the time and takes two thirds of the CPU time."""
 
 
-def starts(name: str) -> bool:
-    """Whether there is such a browser: of some a package has left a notice of where else to get it."""
+def is_installed(name: str) -> bool:
+    """Return whether this browser can be started; Ubuntu's package is only a notice that points to a snap."""
     if shutil.which(name) is None:
         return False
     return subprocess.run([name, "--version"], check=False, capture_output=True).returncode == 0
 
 
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which(next(filter(starts, NAMES), ""))
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which(next(filter(is_installed, NAMES), ""))
 PATIENCE = PATIENCE_SECONDS * 1000
 """In milliseconds, as Playwright counts."""
 

@@ -306,12 +306,19 @@ def test_all_databases_are_connected_to_before_the_first_is_acted_on(shard):
 def test_connection_of_a_start_gives_up_a_silent_server_and_leaves_that_of_django(sql, monkeypatch):
     monkeypatch.setattr(arguments, "PATIENCE_SECONDS", 0.5)
     before = connections["default"]
-    sql("SELECT pg_advisory_lock(4711)")
-    try:
+    asked = []
+
+    def is_asked_and_given_up() -> bool:
         given_up = pytest.raises((OperationalError, CommandError), match=r"has not answered for 0\.5 s")
         with given_up, patient_with("default"):  # which may not even get an answer to its first question in time
+            asked.append(connections["default"])
             connections["default"].cursor().execute("SELECT pg_advisory_lock(4711)")
         assert connections["default"] is before
+        return bool(asked)
+
+    sql("SELECT pg_advisory_lock(4711)")
+    try:
+        eventually(is_asked_and_given_up)
     finally:
         sql("SELECT pg_advisory_unlock(4711)")
         until_alone(sql)

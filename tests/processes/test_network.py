@@ -117,7 +117,7 @@ def test_database_away_for_twice_the_lease_gets_no_worker_reaped_and_no_process_
     ]
     eventually(lambda: Worker.objects.exclude(pid=0).count() == 4)
     children = [worker.children() for worker in workers]
-    long = enqueued_ids(app.pause.using(lease=6, priority=10), [(8.0,)] * 4)
+    long = enqueued_ids(app.pause.using(lease=6, priority=10), [(16.0,)] * 4)
     ids = enqueued_ids(app.noop.using(lease=6), [()] * 8_000)
     eventually(lambda: Job.objects.filter(status="running", pk__in=long).count() == 4 and SucceededJob.objects.exists())
     proxy.go_away()

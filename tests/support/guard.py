@@ -35,7 +35,7 @@ Changes = dict[Key, Change]
 
 LONGEST_VALUE = 300
 FEWEST_LOOKS = 10
-"""How often is looked at least for what ends by itself, whatever time the first look took."""
+"""Minimum number of looks for what ends by itself, even if the first has taken all the time."""
 
 OF_A_DAY = re.compile(r"pgqueue_succeeded_jobs_\d{8}")
 

@@ -9,7 +9,7 @@ import sys
 from tests.support.waiting import PATIENCE_SECONDS
 
 PATIENT = dict.fromkeys(("START_SECONDS", "STALL_SECONDS", "PATIENCE_SECONDS"), PATIENCE_SECONDS)
-"""Names in bench/drain.py: how long a bench waits for a worker that starts, that runs jobs, and that ends."""
+"""Timeouts of bench/drain.py by their names: of a worker's start, of its work, and of its end."""
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")

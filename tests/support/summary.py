@@ -19,7 +19,6 @@ ENVIRONMENT = (
     "FOREIGN",
     "PGSERVER_POSTGRES_VERSION",
     "THROUGH_PGBOUNCER",
-    "DATABASE_URL",
     "TEST_SERVERS",
     "HYPOTHESIS_PROFILE",
 )
@@ -41,7 +40,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def repeating(config: pytest.Config, failed: Iterable[pytest.TestReport]) -> list[str]:
     """Return the command for each group that had a failure: it runs the same tests before it, in the same order."""
     tests = f"TESTS={shlex.quote(given)}" if (given := os.environ.get(TESTS)) else None
-    words = [*_environment(), "make pytest", os.environ.get(MADE_WITH), tests, *_seed(config)]
+    words = [*_environment(), "make pytest", os.environ.get(MADE_WITH), *_server(), tests, *_seed(config)]
     command = " ".join(filter(None, words))
     return [f"{command} GROUP={group}" for group in sorted({_group(config, report) for report in failed})]
 
@@ -56,7 +55,11 @@ def _seed(config: pytest.Config) -> list[str]:
     return [] if (seed := seed_of(config)) is None else [f"SEED={seed}"]
 
 
-def _environment() -> list[str]:
+def _server() -> list[str]:
     # The process that starts the others has started a server too, and says where.
-    own = {"DATABASE_URL"} if "TEST_SERVER_OF" in os.environ else set()
-    return [f"{name}={shlex.quote(os.environ[name])}" for name in ENVIRONMENT if name in os.environ and name not in own]
+    given = None if "TEST_SERVER_OF" in os.environ else os.environ.get("DATABASE_URL")
+    return [f"DATABASE_URL={shlex.quote(given)}"] if given else []
+
+
+def _environment() -> list[str]:
+    return [f"{name}={shlex.quote(os.environ[name])}" for name in ENVIRONMENT if name in os.environ]

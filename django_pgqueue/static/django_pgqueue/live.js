@@ -123,7 +123,8 @@
     function take(response, page) {
         if (response.redirected && pathOf(response.url) !== location.pathname) {
             if (page.getElementById("pgqueue-live")) {
-                isStopped = true; // while the answer is awaited
+                isStopped = true; // while the answer is awaited, which the user may call off
+                setTimeout(() => { isStopped = false; wait(); }, PATIENCE);
                 location.reload(); // what is shown here has a page elsewhere now: the user is led there, with a message
             } else {
                 stop(page.getElementById("login-form") ? "login" : "gone");
