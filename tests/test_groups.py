@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.groups import parse, split
-from tests.support.summary import ENVIRONMENT
+from tests.support.summary import ENVIRONMENT, repeating
 
 CONFTEST = """
 from tests.support import groups, summary
@@ -102,6 +102,16 @@ def test_seed_makes_other_groups_and_repeats_them(suite):
     for order in first:
         modules = [nodeid.partition("::")[0] for nodeid in order]
         assert len({*modules}) == 1 + sum(one != other for one, other in itertools.pairwise(modules))
+
+
+def test_server_that_was_given_is_given_again(request, monkeypatch):
+    monkeypatch.delenv("TEST_SERVER_OF", raising=False)  # which says that the server is the tests' own
+    monkeypatch.setenv("DATABASE_URL", "postgresql:///shop?user=me&port=1")
+    failed = pytest.TestReport("tests/test_x.py::test_y", ("tests/test_x.py", 1, "test_y"), {}, "failed", None, "call")
+    [command] = repeating(request.config, [failed])
+    assert " DATABASE_URL='postgresql:///shop?user=me&port=1' " in command
+    monkeypatch.setenv("TEST_SERVER_OF", "gw0")
+    assert "DATABASE_URL" not in repeating(request.config, [failed])[0]
 
 
 def test_no_process_imports_modules_of_another_group(suite, tmp_path):

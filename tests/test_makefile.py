@@ -9,6 +9,12 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PRINT = "environment: ; @$(ANYWHERE); env; umask\n"
+INSTALL = "versions: ; @$(call install,soupsieve)\n"
+PIP = """#!/bin/sh
+case "$*" in *" -c "*) echo "No matching distribution" >&2; exit 1; esac
+echo "pip $*"
+"""
+"""One that cannot have the versions of a file."""
 
 FOR_OTHERS = {
     "DATABASE_URL": "postgresql://production/shop",
@@ -86,3 +92,28 @@ def test_names_that_others_use_too_choose_no_tests():
     assert "-n auto" in told
     assert "users" not in told
     assert " all" not in told
+
+
+def install(folder: Path, *words: str) -> tuple[int, str]:
+    """Return how a ``pip`` ends that has to do without constraints, and what it says."""
+    (folder / "pip").write_text(PIP)
+    (folder / ".ci").mkdir(exist_ok=True)
+    (folder / ".ci" / "constraints.txt").touch()
+    make = ["make", "--no-print-directory", "-f", str(ROOT / "Makefile"), "-f", "-", "versions", "PIP=sh pip", *words]
+    inherited = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(make, cwd=folder, env=inherited, input=INSTALL, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def test_versions_that_cannot_be_had_give_way_to_the_newest(tmp_path):
+    status, said = install(tmp_path)
+    assert status == 0
+    assert said.splitlines() == [
+        "Not all versions of .ci/constraints.txt can be had here: taking the newest ...",
+        "pip install soupsieve",
+    ]
+
+
+def test_versions_that_were_asked_for_do_not_give_way(tmp_path):
+    assert install(tmp_path, "CONSTRAINTS=.ci/constraints.txt") == (2, "")
+    assert install(tmp_path, "CONSTRAINTS=") == (0, "pip install soupsieve\n")
