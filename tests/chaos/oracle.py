@@ -7,6 +7,7 @@ is wrong. A second run that the job's history tells of is no silent one: that is
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 from django_pgqueue.states import EntryKind
 from tests.chaos import case_checks, flows
@@ -31,6 +32,7 @@ CUTTING_OFF = ("stall",)
 STARVING = ("starve",)
 HISTORY_HOLDS = 20
 LONGEST_STOP = 120_000_000  # microseconds from SIGTERM to the end, at the very most
+STARVED = 60_000_000  # microseconds before and after a standstill of the machine in which its workers may lose jobs
 MAX_LOST = 3
 
 
@@ -252,13 +254,14 @@ def _lie(ledger: Ledger, ending: Ending) -> str | None:
 
 
 def _losers(ending: Ending) -> Iterator[tuple[int, int]]:
-    """Yield the pid of each process that the history says has lost the job, where it was known; and when."""
+    """Yield the pid of each process that the history says has lost the job, where it was known; and when it had."""
     for entry in ending.errors:
         _, _, pid = entry.get("worker", "").rpartition(" pid ")
         if EntryKind.of(entry) is EntryKind.LOST and pid.isdigit() and int(pid):
-            yield int(pid), ending.at
+            yield int(pid), round(datetime.fromisoformat(entry["at"]).timestamp() * 1e6)
 
 
 def _was_starved(ledger: Ledger, at: int) -> bool:
-    """Whether the machine had stood still, so that no process could do anything in time."""
-    return any(fault.kind in STARVING and fault.at <= at for fault in ledger.faults)
+    """Whether the machine stood still around an instant, so that no process could do anything in time."""
+    starved = (fault for fault in ledger.faults if fault.kind in STARVING)
+    return any(fault.at - STARVED <= at <= fault.until + STARVED for fault in starved)

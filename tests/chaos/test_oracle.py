@@ -4,6 +4,7 @@ import json
 import random
 from collections import Counter
 from copy import deepcopy
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -13,9 +14,10 @@ from tests.chaos.flows import REPORT, Begun, FlowFacts, Stage, drawn
 from tests.chaos.journal import Fault, Journal
 from tests.chaos.ledger import COMMITTED, ROLLED_BACK, UNKNOWN, Ending, Job, Ledger, Left, read_jobs
 from tests.chaos.marks import END, LATER, RAISE, Run, read_runs
-from tests.chaos.oracle import CHECKS, excused_starts, judge
+from tests.chaos.oracle import CHECKS, STARVED, excused_starts, judge
 
 SECOND = 1_000_000
+EPOCH = datetime.fromtimestamp(0, tz=UTC)
 
 WELL, DEAD, FROZEN = 100, 200, 300
 """Process ids: of one that nothing has happened to, one that was killed, one that was frozen."""
@@ -37,8 +39,9 @@ def failed(attempt: int) -> dict:
     return {"kind": "failed", "attempt": attempt, "error": "RuntimeError"}
 
 
-def lost(attempt: int, pid: int = DEAD) -> dict:
-    return {"kind": "lost", "attempt": attempt, "error": "worker lost", "worker": f"host pid {pid}"}
+def lost(attempt: int, pid: int = DEAD, *, at: int = 40) -> dict:
+    told = {"at": (EPOCH + timedelta(microseconds=at)).isoformat(), "worker": f"host pid {pid}"}
+    return {"kind": "lost", "attempt": attempt, "error": "worker lost", **told}
 
 
 @pytest.fixture
@@ -283,6 +286,11 @@ def lost_before_anything_happened(ledger):
     ledger.faults[0].at = 70
 
 
+def lost_long_after_a_standstill(ledger):
+    ledger.faults.append(Fault("starve", [], 20, 20))
+    ending_of(ledger, 2).errors = [lost(1, WELL, at=20 + STARVED + 1)]
+
+
 def stuck(ledger):
     without(ledger, "endings", 1)
     ledger.left.append(Left(1, 1, "running", ""))
@@ -437,6 +445,7 @@ WELL_OFF = "only workers in trouble lose jobs"
         (more_attempts_than_allowed, BOUNDS, 2),
         (lost_by_a_worker_that_was_well, WELL_OFF, 2),
         (lost_before_anything_happened, WELL_OFF, 2),
+        (lost_long_after_a_standstill, WELL_OFF, 2),
         (stuck, "nothing is stuck", 1),
         (changed_after_its_last_run, SEEN, None),
         (changed_while_its_last_run_was_on, SEEN, None),
@@ -477,7 +486,7 @@ def test_what_is_no_break_is_not_found(ledger):
     ledger.runs.append(run(1, at=5, how=None, pid=400, token=999))
     ledger.faults.append(Fault("terminate_command", [400], 7, 8))
     ledger.faults.append(Fault("starve", [], 20, 20))
-    ending_of(ledger, 2).errors = [lost(1, WELL)]
+    ending_of(ledger, 2).errors = [lost(1, WELL, at=20 + STARVED)]
     assert judge(ledger) == []
 
 
