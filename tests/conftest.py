@@ -28,6 +28,8 @@ from tests.support.workers import Worker
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a shell that has put the tests into its background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+gc.disable()  # until all is collected: what is imported stays
+
 pytest_plugins = [
     "tests.support.backends",
     "tests.support.bad_rows",
@@ -75,10 +77,12 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
     """Let the garbage collector pass over what stays until the end: all the modules and tests."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
