@@ -79,8 +79,8 @@ def test_workflows_are_counted_by_name():
     plain("a", name="letters").kill()
     batch([], sealed=False, name="letters").enqueue()
     Stage.objects.filter(is_sealed=False).update(opened_at=timezone.now() - dt.timedelta(hours=2))
-    ended = Workflow.objects.filter(name="letters", status="killed")
-    ended.update(begun_at=timezone.now() - dt.timedelta(minutes=5), ended_at=timezone.now())
+    ended, now = Workflow.objects.filter(name="letters", status="killed"), timezone.now()
+    ended.update(begun_at=now - dt.timedelta(minutes=5), ended_at=now)
     old = {"begun_at": timezone.now() - dt.timedelta(days=1), "ended_at": timezone.now() - dt.timedelta(hours=2)}
     Workflow.objects.create(name="old", status="failed", **old)
     sheet = sheet_of(QueueCollector())
