@@ -11,7 +11,6 @@ from django.utils.translation import ngettext, pgettext
 
 from django_pgqueue.insights.formatting import grouped, short
 from django_pgqueue.insights.throughput import Interval, StatsCounts
-from django_pgqueue.stored_values import aware
 
 Value = float | None
 
@@ -54,7 +53,7 @@ STYLES = ("django_pgqueue/charts.css", "django_pgqueue/uplot/uPlot.min.css")
 
 def throughput_chart(series: Sequence[Interval], *, name: str, span: str, minutes: int) -> list[Chart]:
     """Return the charts of throughput and of waiting; ``minutes`` is the length of one stretch."""
-    times = [aware(stretch.begins_at) for stretch in series]
+    times = [timezone.localtime(stretch.begins_at) for stretch in series]
     lines = [
         ChartLine("succeeded", _("succeeded"), _values(series, lambda counts: counts.succeeded / minutes)),
         ChartLine("failed", _("failed"), _values(series, lambda counts: (counts.failed + counts.lost) / minutes)),

@@ -15,6 +15,7 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs.stats import percentile
 from django_pgqueue.models import Job
 from django_pgqueue.states import Status
+from django_pgqueue.stored_values import in_utc
 
 HOUR, DAY = 60, 1440  # minutes
 QUARTER = 15
@@ -77,7 +78,7 @@ class StatsCounts(NamedTuple):
 class Interval(NamedTuple):
     """The work of one stretch of time; the last one of a series is not over."""
 
-    begins_at: dt.datetime
+    begins_at: dt.datetime  # in UTC
     counts: StatsCounts
 
 
@@ -133,7 +134,7 @@ def _read(
     queues: dict[str, list[StatsCounts]] = defaultdict(list)
     for begins_at, name, *sums in CallerConnection(alias).rows(statement("throughput"), parameters):
         counts = StatsCounts(*sums)
-        stretches[begins_at].append(counts)
+        stretches[in_utc(begins_at)].append(counts)
         if name is not None:
             queues[name].append(counts)
     series = [Interval(begins_at, _sum(stretches[begins_at])) for begins_at in sorted(stretches)]

@@ -63,7 +63,7 @@ def percentile(counts: Sequence[float], share: float, *, bounds: Sequence[float]
             if bucket >= len(bounds):
                 return bounds[-1]
             lower = bounds[bucket - 1] if bucket else 0.0
-            return lower + (bounds[bucket] - lower) * (rank - below) / count
+            return min(lower + (bounds[bucket] - lower) * (rank - below) / count, bounds[bucket])
         below += count
     return None
 

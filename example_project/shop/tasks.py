@@ -114,7 +114,7 @@ def make_thumbnail(photo_id: int) -> None:
     photo.save(update_fields=["thumbnail"])
 
 
-@periodic("0 18 * * *", timezone="Europe/Berlin")
+@periodic("0 18 * * *", timezone="UTC")
 @task(queue="mails")
 def mail_takings() -> None:
     """Mail to the shop what was sold so far, every evening.
@@ -151,7 +151,7 @@ def begin_export(export: Export) -> None:
         export.save(update_fields=["workflow"])
 
 
-@periodic("0 7 * * mon", timezone="Europe/Berlin")
+@periodic("0 7 * * mon", timezone="UTC")
 @task(queue="exports", atomic=True)
 def export_every_week() -> None:
     """Begin an export every Monday. Once in effect: the workflow and the end of this job are one transaction."""

@@ -64,10 +64,10 @@ def replica(settings) -> Callable[[str], None]:
     return connections["other"].cursor().execute
 
 
-DEAD_JOB = {"id": "902", "task": "'shop.b'", "queue": "'there'", "reason": "'lost'"}
+DEAD_JOB = {"id": "1000000002", "task": "'shop.b'", "queue": "'there'", "reason": "'lost'"}
 DEAD_JOB |= dict.fromkeys(("died_at", "run_at", "enqueued_at"), "now()")
 OF_REPLICA = (
-    "INSERT INTO pgqueue_jobs (id, task, queue, status, run_at) VALUES (901, 'shop.a', 'there', 'queued', now())",
+    "INSERT INTO pgqueue_jobs (id, task, queue, status) VALUES (1000000001, 'shop.a', 'there', 'queued')",
     f"INSERT INTO pgqueue_dead_jobs ({', '.join(DEAD_JOB)}) VALUES ({', '.join(DEAD_JOB.values())})",
     "INSERT INTO pgqueue_queues (name) VALUES ('there')",
     "SET TRANSACTION READ ONLY",
@@ -80,13 +80,13 @@ def test_lists_are_read_from_the_replica_and_the_rest_from_the_primary(viewer, r
     for one in OF_REPLICA:
         replica(one)
     with CaptureQueriesContext(connection) as asked:
-        assert ids(viewer, JOBS) == ids(viewer, JOBS, q="shop.") == [901]
-        assert ids(viewer, DEAD) == ids(viewer, DEAD, q="shop.") == [902]
+        assert ids(viewer, JOBS) == ids(viewer, JOBS, q="shop.") == [1000000001]
+        assert ids(viewer, DEAD) == ids(viewer, DEAD, q="shop.") == [1000000002]
         assert ids(viewer, SUCCEEDED) == []
         for url in (JOBS, DEAD, SUCCEEDED):
             assert ">there</a>" in viewer.get(url).content.decode()  # a filter offers the queue
     assert not [query["sql"] for query in asked.captured_queries if "FROM pgqueue" in query["sql"].replace('"', "")]
-    for url, here, there in ((JOBS, live, 901), (DEAD, gone, 902)):
+    for url, here, there in ((JOBS, live, 1000000001), (DEAD, gone, 1000000002)):
         assert viewer.get(f"{url}{here}/change/").status_code == 200
         assert viewer.get(f"{url}{there}/change/").status_code == 302
 

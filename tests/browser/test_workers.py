@@ -75,7 +75,7 @@ def test_page_refreshes_what_it_says_of_a_worker(tab_of, superuser, expect, runn
     expect(page.get_by_role("link", name=str(job_id), exact=True)).to_be_visible()
     file.touch()
     expect(page.get_by_text("No job. It waits for work.")).to_be_visible()
-    expect(page.get_by_text("idle")).to_be_visible()
+    expect(page.get_by_text("idle", exact=True)).to_be_visible()
 
 
 def test_user_who_may_not_stop_workers_is_offered_no_way(tab_of, staff_with, expect, running):

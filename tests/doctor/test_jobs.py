@@ -30,13 +30,13 @@ def test_job_that_waits_too_long_is_found_where_its_queue_is_served(sql, minutes
 
 
 def test_job_waits_too_long_where_the_settings_say_so(sql, settings):
-    settings.PGQUEUE = {**settings.PGQUEUE, "QUEUES": {"mail": {"start_within": 30}, "reports": {}}}
+    settings.PGQUEUE = {**settings.PGQUEUE, "QUEUES": {"mail": {"start_within": 600}, "reports": {}}}
     worker(queues=["mail", "reports"])
     for name in ("mail", "reports"):
         app.noop.using(queue=name).enqueue()
-    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '20 s', enqueued_at = now() - interval '1 h'")
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '5 min', enqueued_at = now() - interval '1 h'")
     assert not found("oldest-job")
-    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '40 s'")
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '11 min'")
     assert only("oldest-job").facts["queues"] == ["mail"]
 
 

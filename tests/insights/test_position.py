@@ -120,10 +120,10 @@ def test_limits_of_the_queue_are_told_of_when_reached_and_when_not(worker, queue
     Job.objects.filter(pk__lt=job_id).update(status="running", lease_token=1, worker_id=serving.pk)
     assert "Its queue 'default' is limited to 2 running jobs, and 3 run: it waits until one ends." in told(job_id)
     Queue.objects.update(
-        max_running=None, rate_limit=6, rate_period_seconds=60, rate_burst=1, tokens=0, tokens_at=timezone.now()
+        max_running=None, rate_limit=1, rate_period_seconds=3600, rate_burst=1, tokens=0, tokens_at=timezone.now()
     )
     assert re.search(
-        r"The rate of its queue 'default' is used up \(6/m, burst 1\): the next job may start in \d", told(job_id)
+        r"The rate of its queue 'default' is used up \(1/h, burst 1\): the next job may start in \d", told(job_id)
     )
 
 

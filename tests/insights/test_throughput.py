@@ -42,6 +42,17 @@ def test_day_comes_in_quarters_of_an_hour(db, stat):
     assert {stretch.counts.succeeded for stretch in series[1:-1]} == {3}
 
 
+def test_hour_that_local_time_has_twice_comes_in_order_where_time_zones_are_off(db, sql, settings):
+    settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Berlin"
+    sql("INSERT INTO pgqueue_stats (minute, queue, task, succeeded) VALUES ('2027-10-31 00:59+00', 'a', 't', 5)")
+    now = dt.datetime(2027, 10, 31, 1, 1, 30, tzinfo=dt.UTC)
+    series = throughput.per_minute("default", now=now)
+    assert [stretch.counts.succeeded for stretch in series[-4:]] == [0, 5, 0, 0]
+    times = [stretch.begins_at for stretch in throughput.of_day("default", now=now).series]
+    assert [time.isoformat() for time in times[-2:]] == ["2027-10-31T00:45:00+00:00", "2027-10-31T01:00:00+00:00"]
+    assert len(times) == 96
+
+
 def test_day_is_read_once_for_the_series_and_the_queues(db, stat):
     stat(0, queue="a", succeeded=1)
     stat(20, queue="a", succeeded=2)

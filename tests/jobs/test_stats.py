@@ -84,6 +84,10 @@ def test_other_bounds_may_be_given():
     assert percentile([0, 10], 0.5, bounds=(1, 2)) == pytest.approx(1.5)
 
 
+def test_percentile_that_rounding_would_put_above_its_bucket_is_its_bound():
+    assert percentile(counts_of([0.002] * 3 + [1.0] * 3), 0.5) == 0.0025
+
+
 @given(
     st.lists(st.floats(min_value=0.0, max_value=14400.0), min_size=2, max_size=200), st.sampled_from([0.5, 0.95, 0.99])
 )

@@ -123,7 +123,7 @@ def test_maintenance_ends_all_that_has_expired_and_lets_in_those_behind(queue, p
     run_service(maintenance.services, "read_pending")
     maintenance._expirer._expiring.size = 16
     assert run_service(maintenance.services, "expire") == 0.0
-    assert run_service(maintenance.services, "expire") == pytest.approx(5.0, abs=0.5)
+    assert run_service(maintenance.services, "expire") >= 4.5
     assert DeadJob.objects.count() == 30
     run_service(maintenance.services, "admit")
     assert Job.objects.get(status="queued").pk == behind

@@ -1,5 +1,6 @@
 """Workers that start again when their code changes, in a small project whose files the tests write."""
 
+import json
 import signal
 import socket
 from pathlib import Path
@@ -93,7 +94,7 @@ class Project:
             eventually(lambda command=command: command.process.poll() is not None or command.signal(signal.SIGTERM))
 
     def enqueue(self, task: str, argument: str = "") -> int:
-        [(job_id,)] = self._sql("SELECT pgqueue_enqueue(%s, %s)", task, f'["{argument}"]' if argument else "[]")
+        [(job_id,)] = self._sql("SELECT pgqueue_enqueue(%s, %s)", task, json.dumps([argument] if argument else []))
         return job_id
 
     def hold(self, folder: Path) -> int:

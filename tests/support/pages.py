@@ -15,7 +15,7 @@ PAGES = [
         for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
         if (ROOT / name).exists()
     ),
-    *sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts),
+    *sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.relative_to(DOCS).parts),
 ]
 
 

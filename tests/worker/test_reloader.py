@@ -1,6 +1,7 @@
 """The reloader and the files it watches. Restarts of workers are in tests/processes/test_reload.py."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -66,7 +67,8 @@ def test_worker_that_ends_with_an_error_ends_its_reloader_only_before_the_first_
     """The reloader has loaded the package alone: an app beside it is new, and counts too."""
     assert Reloader(["sh", "-c", "exit 7"]).run() == 7
     starts = tmp_path / "starts"
-    ends = f"echo >> {starts}; case $(wc -l < {starts}) in 1) exit 3;; 2) exit 7;; 3) kill -9 $$;; esac"
+    counted = shlex.quote(str(starts))
+    ends = f"echo >> {counted}; case $(wc -l < {counted}) in 1) exit 3;; 2) exit 7;; 3) kill -9 $$;; esac"
     annex = tmp_path / "annex"
     annex.mkdir()
     (annex / "__init__.py").touch()
@@ -86,7 +88,7 @@ def test_worker_that_ends_with_an_error_ends_its_reloader_only_before_the_first_
 
 def test_signal_that_comes_while_a_change_is_waited_for_is_left_to_the_command(tmp_path, caplog, monkeypatch):
     """No worker is there to be told."""
-    mark = tmp_path / "started"
+    mark = shlex.quote(str(tmp_path / "started"))
     look = Sources.snapshot
 
     def interrupted(sources: Sources) -> dict[Path, float]:

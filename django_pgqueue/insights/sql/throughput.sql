@@ -1,7 +1,7 @@
 -- What workers have done in each of the last stretches of time, of one queue or of all: in all of them together, or in
 -- each queue. The last stretch is not over. Called by insights.throughput. Reads one range of pgqueue_stats_minute once;
--- locks nothing. Returns the beginning of the stretch, the queue, and the sums; and the beginning of each stretch once
--- with zeros and without a queue, also of those in which nothing was done.
+-- locks nothing. Returns the beginning of the stretch in UTC, the queue, and the sums; and the beginning of each stretch
+-- once with zeros and without a queue, also of those in which nothing was done.
 WITH span AS MATERIALIZED (
     SELECT
         date_bin(
@@ -11,7 +11,8 @@ WITH span AS MATERIALIZED (
         ) - (%(number)s::integer - 1) * make_interval(mins => %(minutes)s::integer) AS begins_at
 )
 SELECT
-    date_bin(make_interval(mins => %(minutes)s::integer), stat.minute, (SELECT span.begins_at FROM span)) AS begins_at,
+    date_bin(make_interval(mins => %(minutes)s::integer), stat.minute, (SELECT span.begins_at FROM span))
+        AT TIME ZONE 'UTC' AS begins_at,
     CASE WHEN %(by_queue)s::boolean THEN stat.queue END AS queue,
     sum(stat.succeeded)::bigint,
     sum(stat.failed)::bigint,
@@ -27,5 +28,7 @@ WHERE stat.minute >= (SELECT span.begins_at FROM span)
   AND (%(queue)s::text IS NULL OR stat.queue = %(queue)s::text)
 GROUP BY 1, 2
 UNION ALL
-SELECT span.begins_at + past.number * make_interval(mins => %(minutes)s::integer), NULL, 0, 0, 0, 0, 0, 0, 0, 0
+SELECT
+    (span.begins_at + past.number * make_interval(mins => %(minutes)s::integer)) AT TIME ZONE 'UTC',
+    NULL, 0, 0, 0, 0, 0, 0, 0, 0
 FROM span, generate_series(0, %(number)s::integer - 1) AS past (number);

@@ -87,7 +87,7 @@ def test_show_has_the_stages(stuck):
     assert f"pgqueue_workflows retry {stuck.id}" in text
     told = json.loads(run("show", stuck.id, "--json"))
     assert (told["is_stuck"], told["stages"][0]["dead"], told["stages"][1]["after"]) == (True, 1, ["die_unless"])
-    assert "There is no workflow 7" in refused("show", 7)
+    assert f"There is no workflow {stuck.id + 1}" in refused("show", stuck.id + 1)
 
 
 def test_show_names_the_way_out_where_a_child_has_failed():
