@@ -25,6 +25,7 @@ from tests.app.models import Mark
 from tests.support.many import enqueued_ids
 from tests.support.needs import PGBOUNCER, PGBOUNCER_122
 from tests.support.pgbouncer import BINARY, PgBouncer, knows_prepared_statements
+from tests.support.results import said_too_late
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 
 pytestmark = [
@@ -325,7 +326,7 @@ def test_caller_that_waits_by_way_of_a_pooler_looks_and_does_not_listen(pool, cl
     settings.PGQUEUE = {"POLL_SECONDS": 0.05}
     handle, database = jobs.get(app.noop.enqueue().id, database=ALIAS), client("default")
     try:
-        eventually(lambda: looks_in_vain(handle))
+        eventually(lambda: "it was queued" in said_too_late(lambda: handle.result(0.2)))
         listening = "SELECT FROM pg_stat_activity WHERE query ILIKE 'listen %%' AND backend_start > %s"
         assert sql(listening, begun) == []
         [claimed] = claim(database, "default", limit=1, worker_id=1)
@@ -333,10 +334,3 @@ def test_caller_that_waits_by_way_of_a_pooler_looks_and_does_not_listen(pool, cl
         assert handle.result(PATIENCE_SECONDS) == 5
     finally:
         waiter.stop_all()
-
-
-def looks_in_vain(handle) -> bool:
-    """The caller that waits has looked at the job."""
-    with pytest.raises(TimeoutError) as told:
-        handle.result(0.2)
-    return "it was queued" in str(told.value)

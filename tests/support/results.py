@@ -1,5 +1,8 @@
 """Jobs that end, and callers that ask for their results."""
 
+from collections.abc import Callable
+
+import pytest
 from asgiref.sync import async_to_sync
 
 from django_pgqueue.db.notify import notify_waiters
@@ -28,3 +31,10 @@ def ways(handle) -> list:
         async_to_sync(handle.aresult),
         lambda: async_to_sync(handle.aresult)(PATIENCE_SECONDS),
     ]
+
+
+def said_too_late(wait: Callable[[], object]) -> str:
+    """Return what a short wait says when it is over: that may be before the first look at the job."""
+    with pytest.raises(TimeoutError) as told:
+        wait()
+    return str(told.value)
