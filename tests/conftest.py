@@ -18,6 +18,7 @@ from django_pgqueue.doctor import tables
 from django_pgqueue.jobs import context, waiter
 from django_pgqueue.worker import supervisor
 from tests.support import groups, guard, summary, template
+from tests.support.cores import cores
 from tests.support.groups import seed_of
 from tests.support.pgbouncer import PgBouncer
 from tests.support.server import own_database
@@ -56,8 +57,7 @@ def pytest_xdist_auto_num_workers() -> int:
     One, where the server is not the tests' own and all of them would share it.
     """
     most = len(os.environ.get("TEST_SERVERS", "").split()) or MAX_PROCESSES
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(2 * cores, most) if "TEST_SERVER_OF" in os.environ else 0
+    return min(2 * cores(), most) if "TEST_SERVER_OF" in os.environ else 0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cores import cores
 from tests.support.groups import parse, split
 from tests.support.summary import ENVIRONMENT, repeating
 
@@ -156,3 +157,32 @@ def test_modules_that_need_a_browser_share_a_group_as_far_as_its_time_allows():
 
 def test_there_may_be_more_groups_than_modules():
     assert split(["a"], {}, 3) == [["a"], [], []]
+
+
+@pytest.mark.parametrize(
+    ("files", "there"),
+    [
+        ({}, 64),
+        ({"cpu.max": "max 100000\n"}, 64),
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "20000 100000\n"}, 1),
+        ({"cpu.max": "9900000 100000\n"}, 64),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 64),
+        ({"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 2),
+    ],
+    ids=[
+        "none",
+        "no limit",
+        "one and a half",
+        "a fifth",
+        "more than there are",
+        "version 1, no limit",
+        "version 1, two",
+    ],
+)
+def test_container_that_may_use_less_than_the_cores_of_its_machine_has_fewer(tmp_path, monkeypatch, files, there):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert cores(tmp_path) == there

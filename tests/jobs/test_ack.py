@@ -259,7 +259,7 @@ def test_ack_does_not_wait_for_a_locked_row_and_writes_the_others(queue, claimed
     ],
 )
 def test_no_kind_of_outcome_waits_for_a_locked_row(queue, claimed, settings, fate, task):
-    settings.PGQUEUE = {"STATEMENT_TIMEOUT_SECONDS": 5}
+    settings.PGQUEUE = {"STATEMENT_TIMEOUT_SECONDS": 60}
     [job] = claimed(task=task)
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=job.id)

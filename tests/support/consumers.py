@@ -52,7 +52,7 @@ def consumer_of(transactional_db):
 @pytest.fixture
 def consumer(consumer_of):
     shared = SharedState()
-    shared.extend_lease(now() + 60)
+    shared.extend_lease(now() + 3600)
     return consumer_of(Benched(4, shared, stdlib_queue.SimpleQueue()))
 
 

@@ -13,6 +13,7 @@ from django_pgqueue.worker.shared_state import now
 from tests.support.ports import free_port
 from tests.support.probes import get
 from tests.support.stuck import LEASE_SECONDS, Clock
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -47,7 +48,9 @@ def heartbeat_of_pool(pool):
 
 
 @pytest.fixture
-def probes():
+def probes(monkeypatch):
+    monkeypatch.setattr("django_pgqueue.worker.health.FRESH_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr("django_pgqueue.worker.http.LONGEST_SECONDS", PATIENCE_SECONDS)
     address = ("127.0.0.1", free_port())
     made = Probes(WorkerConfig(health_port=address[1]))
     pages = PageServer({address: made.pages})

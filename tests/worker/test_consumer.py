@@ -131,6 +131,7 @@ def test_quiet_consumer_gives_back_what_waits_and_claims_again_when_it_is_to(con
     cycle(consumer)
     cycle(consumer)
     assert (SucceededJob.objects.count(), Job.objects.filter(status="queued", attempts=0).count()) == (4, 16)
+    consumer._stats.add()
     assert consumer._patience() > 0.5
     consumer._shared.set_quiet(False)
     consumer.wake()
@@ -237,7 +238,7 @@ def test_job_is_not_started_after_the_lease_of_its_process(consumer_of):
 def test_what_was_fetched_before_a_lapse_goes_back_before_anything_is_started(consumer_of):
     """As after a stall of the network for longer than a lease: others may have run it meanwhile."""
     shared = SharedState()
-    shared.extend_lease(now() + 60)
+    shared.extend_lease(now() + 3600)
     consumer = consumer_of(Slots(1, shared, stdlib_queue.SimpleQueue()))
     app.sleep_for_ever.using(priority=1).enqueue()
     waiting = app.noop_async.enqueue().id
@@ -245,7 +246,7 @@ def test_what_was_fetched_before_a_lapse_goes_back_before_anything_is_started(co
     consumer._prefetch.accept([first, second])
     eventually(lambda: shared.started() == {first.run_id})
     shared.extend_lease(now() - 1)
-    shared.renew_lease(now() + 60)
+    shared.renew_lease(now() + 3600)
     consumer._cycle()
     assert list(Job.objects.filter(status="queued").values_list("id", "attempts")) == [(waiting, 0)]
     assert shared.is_lease_valid()
@@ -266,7 +267,7 @@ def test_lane_that_was_about_to_begin_a_job_leaves_it_to_those_who_were_given_it
     async def fetched():
         begun.append("fetched")
 
-    shared.extend_lease(now() + 60)
+    shared.extend_lease(now() + 3600)
     consumer = consumer_of(Slots(2, shared, stdlib_queue.SimpleQueue()))
     for func in (hold_the_loop, fetched):
         registry_of(func).enqueue()
@@ -278,7 +279,7 @@ def test_lane_that_was_about_to_begin_a_job_leaves_it_to_those_who_were_given_it
         shared.cap_lease(now())
         assert release(queue, [one for one in leases.worker_leases(queue, [1]) if one.run_id in shared.unbegun()])
         assert [job.task for job in claim(queue, "default", limit=2, worker_id=2)] == [f"{__name__}.fetched"]
-        shared.renew_lease(now() + 60)
+        shared.renew_lease(now() + 3600)
         consumer._cycle()
         assert shared.is_lease_valid()
         is_over.set()
@@ -292,7 +293,7 @@ def test_lane_that_was_about_to_begin_a_job_leaves_it_to_those_who_were_given_it
 def test_nothing_is_started_between_a_renewal_after_a_lapse_and_the_next_cycle(consumer_of):
     shared, mailbox = SharedState(), stdlib_queue.SimpleQueue()
     shared.extend_lease(now() - 1)
-    shared.renew_lease(now() + 60)
+    shared.renew_lease(now() + 3600)
     consumer = consumer_of(Slots(1, shared, mailbox))
     app.noop.enqueue()
     consumer._prefetch.accept(claim(consumer.database, "default", limit=1, worker_id=1))

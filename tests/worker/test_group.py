@@ -190,7 +190,7 @@ def test_silent_database_is_one_that_is_away(far, other_server, monkeypatch):
     with other_server.connect() as session, session.transaction():
         session.execute("LOCK TABLE pg_sequence IN ACCESS EXCLUSIVE MODE")
         assert not pgqueue_worker.is_there(far)
-    monkeypatch.undo()
+    monkeypatch.setattr(arguments, "PATIENCE_SECONDS", PATIENCE_SECONDS)
     assert pgqueue_worker.is_there(far)
 
 

@@ -11,8 +11,8 @@ import tests.app.tasks as app
 from django_pgqueue import workers
 from django_pgqueue.jobs import kill, leases
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.jobs.leases import SILENT_SECONDS
 from django_pgqueue.models import Job, Worker
+from django_pgqueue.worker import heartbeat as heartbeat_module
 from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.heartbeat import Heartbeat, HeartbeatMonitor, Liveness
 from django_pgqueue.worker.processes import ProcessPool, can_read_memory
@@ -178,18 +178,20 @@ def seen(heartbeat, monkeypatch):
     """The session of the command of that process, which has begun, and when others will take it for silent."""
     made, process = heartbeat
     session = made._session
+    monkeypatch.setattr(heartbeat_module, "SILENT_SECONDS", 1000.0)
+    made._pool.lease_seconds = made.monitor.lease_seconds = 3000.0
     monkeypatch.setattr(session, "_changed", made.mind_session)
-    process.shared.extend_lease(now() + 30)
+    process.shared.extend_lease(now() + 3000)
     session.begin(pid=1)
     made.pass_once()
-    yield session, lambda: made.monitor.last + SILENT_SECONDS
+    yield session, lambda: made.monitor.last + 1000
     assert process.shared.is_lease_valid()
 
 
 def test_process_starts_nothing_when_its_command_is_silent_to_others_though_a_heartbeat_hangs(heartbeat, seen):
     """The session ends, and the heartbeat that is under way does not come back."""
     (session, silent_at), shared = seen, heartbeat[1].shared
-    assert shared._deadline[0] > silent_at() + 20
+    assert shared._deadline[0] > silent_at() + 1000
     session.end()
     assert shared._deadline[0] == silent_at()
 
@@ -202,7 +204,7 @@ def test_heartbeat_without_a_session_renews_no_more_than_others_allow(heartbeat,
     assert before < silent_at() == shared._deadline[0], "the next heartbeat may hang"
     session.begin(pid=2)
     heartbeat[0].pass_once()
-    assert shared._deadline[0] > silent_at() + 20
+    assert shared._deadline[0] > silent_at() + 1000
 
 
 def test_claim_that_never_reached_its_process_is_released_once_its_consumer_has_finished_a_cycle(queue, heartbeat):

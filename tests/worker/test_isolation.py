@@ -83,7 +83,7 @@ def test_suspect_that_no_slot_begins_does_not_keep_the_child_for_itself(consumer
     assert accepted(consumer)[4:] == [suspect], "all slots are busy"
     consumer._prefetch.size.jobs = 0
     consumer._shared.cap_lease(0)
-    consumer._shared.renew_lease(now() + 60)
+    consumer._shared.renew_lease(now() + 3600)
     cycle(consumer)
     assert Job.objects.get(pk=suspect).status == "queued"
     assert not consumer._prefetch.isolation.blocks_others()

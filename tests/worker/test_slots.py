@@ -253,7 +253,7 @@ def test_lane_whose_thread_still_runs_what_a_job_left_gets_another(slots, give, 
     assert "does not answer" in caplog.text
 
 
-def test_query_of_a_lane_whose_thread_does_not_answer_is_cancelled(slots, give, monkeypatch, sql):
+def test_query_of_a_lane_whose_thread_does_not_answer_is_cancelled(slots, give, monkeypatch, sql, caplog):
     """As after a time limit, which ends the coroutine, and not the thread in which it waits for the server."""
     running = "SELECT pid FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'"
     left, counted, begun, note = [], [], threading.Event(), slots.note_abandoned_threads
@@ -275,7 +275,8 @@ def test_query_of_a_lane_whose_thread_does_not_answer_is_cancelled(slots, give, 
     begun.set()
     assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
     eventually(lambda: not sql(running))
-    eventually(lambda: counted == [1, 0])
+    eventually(lambda: len(counted) == 2 and counted[-1] == 0)
+    assert "does not answer" in caplog.text
     assert slots._shared.abandoned_threads() == 0
     assert isinstance(left[0].exception(), OperationalError)
 

@@ -11,9 +11,11 @@ from django_pgqueue import current_job, registry, tasks
 from django_pgqueue.exceptions import JobTimeout
 from django_pgqueue.jobs import kill
 from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.interrupts import ThreadInterrupts
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate
 from django_pgqueue.states import DeathReason
+from django_pgqueue.worker import timeouts
 from tests.app.models import Mark
 from tests.support.claimed import job as job_of
 from tests.support.waiting import PATIENCE_SECONDS, eventually
@@ -22,8 +24,9 @@ LIMIT = f"{JobTimeout.__module__}.JobTimeout"
 
 
 @pytest.fixture
-def let_time_be_over(slots):
+def let_time_be_over(slots, monkeypatch):
     """Wait until a job with a time limit has begun to do what it does, and let its time be over."""
+    monkeypatch.setattr(timeouts, "PATIENCE_SECONDS", PATIENCE_SECONDS)
 
     def run(job):
         eventually(lambda: Mark.objects.filter(job_id=job.id, label="start").exists())
@@ -59,7 +62,8 @@ def test_connection_that_was_in_use_in_an_interrupted_run_is_not_used_again(slot
     assert slots.mailbox.get(timeout=PATIENCE_SECONDS)[1].result not in (before, "null")
 
 
-def test_killed_job_has_a_moment_to_see_it_for_itself(slots, give):
+def test_killed_job_has_a_moment_to_see_it_for_itself(slots, give, monkeypatch):
+    monkeypatch.setattr(ThreadInterrupts, "courtesy_seconds", PATIENCE_SECONDS)
     job = give(app.until_kill_requested, args=[60])
     eventually(lambda: Mark.objects.filter(label="start").exists())
     slots.kill(job.run_id)
