@@ -13,7 +13,7 @@ APP = "/admin/pgqueue/"
 
 @pytest.fixture
 def dead(live_server) -> list[int]:
-    ids = enqueued_ids(app.record.using(queue="mail"), [("x",)] * 300)
+    ids = enqueued_ids(app.record.using(queue="mail"), [("x",)] * 1000)
     kill(ids, by="eve")
     kill(enqueued_ids(app.record, [("y",)] * 5), by="eve")
     return ids
@@ -26,12 +26,12 @@ def test_bulk_action_is_stopped_by_its_button(dead, tab_of, staff_with, start_wo
     page = tab.open(f"{APP}deadjob/retry/matching/?queue=mail")
     page.get_by_label("Jobs a second").fill("2")
     page.locator("input[type=submit]").click()
-    eventually(lambda: BulkAction.objects.get().done)
+    eventually(lambda: BulkAction.objects.filter(done__gt=0).exists())
     page.get_by_role("button", name="Stop").click()
     expect(page.locator(".messagelist")).to_contain_text("It was stopped")
     expect(page.locator(".pgqueue-far")).to_contain_text("stopped by ann")
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
     bulk_action = BulkAction.objects.get()
     assert bulk_action.ended_at is not None
-    assert 0 < bulk_action.done == Job.objects.count() < 300
+    assert 0 < bulk_action.done == Job.objects.count() < 1000
     tab.must_be_sound()

@@ -17,7 +17,7 @@ from tests.support.worker_rows import ALIVE, worker
 pytestmark = pytest.mark.django_db
 
 
-@pytest.mark.parametrize(("minutes", "is_found"), [(14, False), (16, True)])
+@pytest.mark.parametrize(("minutes", "is_found"), [(10, False), (16, True)])
 def test_job_that_waits_too_long_is_found_where_its_queue_is_served(sql, minutes, is_found):
     app.noop.enqueue_many([()] * 2)
     sql(

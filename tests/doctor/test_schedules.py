@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db
 
 def test_schedule_that_is_late_is_found_unless_it_is_paused():
     make("hourly")
-    Schedule.objects.update(next_at=timezone.now() - dt.timedelta(seconds=30))
+    Schedule.objects.update(next_at=timezone.now() - dt.timedelta(seconds=5))
     assert not found("schedules-late")
     Schedule.objects.update(next_at=timezone.now() - dt.timedelta(seconds=70))
     assert "hourly" in only("schedules-late").what

@@ -57,7 +57,7 @@ def test_workers_that_poll_although_jobs_are_announced_are_found(settings):
 
 
 @pytest.mark.usefixtures("living")
-@pytest.mark.parametrize(("seconds", "is_found"), [(30, False), (70, True)])
+@pytest.mark.parametrize(("seconds", "is_found"), [(5, False), (70, True)])
 def test_bulk_action_counts_as_stalled_when_its_slice_has_been_due_for_a_minute(sql, seconds, is_found):
     begin(KILL, Filter(), by="ann")
     sql("UPDATE pgqueue_bulk_actions SET next_at = statement_timestamp() - make_interval(secs => %s)", seconds)

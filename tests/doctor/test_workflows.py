@@ -39,7 +39,7 @@ def test_stage_that_was_not_sealed_is_found_after_an_hour():
 
 def test_workflow_that_is_open_after_its_deadline_is_found():
     handle = group([noop.bind()], deadline=60, name="report").enqueue()
-    Workflow.objects.update(deadline_at=timezone.now() - dt.timedelta(seconds=30))
+    Workflow.objects.update(deadline_at=timezone.now() - dt.timedelta(seconds=5))
     assert not found("workflows-overdue")
     Workflow.objects.update(deadline_at=timezone.now() - dt.timedelta(seconds=90))
     assert f"report #{handle.id}" in only("workflows-overdue").what

@@ -262,9 +262,9 @@ def test_pause_is_written_down_and_taken_back(transactional_db):
 def test_pause_ends_by_the_clock_of_the_database(queue):
     app.noop.enqueue()
     queues.pause("default", by="ann", resume_at=HOUR)
-    pass_by(3540)
+    pass_by(3000)
     assert claim(queue, "default", limit=1, worker_id=1) == []
-    pass_by(60)
+    pass_by(600)
     assert len(claim(queue, "default", limit=1, worker_id=1)) == 1
     assert queues.pause("default", by="bob", resume_at=timezone.now() + HOUR), "it had not been paused any more"
     pass_by(3700)

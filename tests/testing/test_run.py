@@ -146,10 +146,10 @@ class RunJobsTest(TestCase):
         assert not run_jobs()
 
     def test_limited_queue_lets_in_what_its_limits_lets_in(self):
-        queues.limit("default", rate="2/m", burst=2)
+        queues.limit("default", rate="2/h", burst=2)
         helped.note.enqueue_many([("a",), ("b",), ("c",)])
         assert len(run_jobs()) == 2
-        assert len(run_jobs(until=HOUR)) == 1
+        assert len(run_jobs(until=2 * HOUR)) == 1
 
     def test_of_a_limited_queue_only_the_first_may_pass(self):
         queues.limit("default", max_running=1)
