@@ -257,9 +257,10 @@ def leaks_of_idle(commands: list[Command], database: psycopg.Connection) -> list
     leaks = [leak for name, bound in bounds.items() if (leak := too_many(database, name, bound))]
     for command in commands:
         for pid in (command.pid, *command.children()):
-            threads = psutil.Process(pid).num_threads()
-            if threads > 2 * CONCURRENCY + 8:
-                leaks.append(f"process {pid} of command {command.number} has {threads} threads")
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has been recycled
+                threads = psutil.Process(pid).num_threads()
+                if threads > 2 * CONCURRENCY + 8:
+                    leaks.append(f"process {pid} of command {command.number} has {threads} threads")
     return leaks
 
 

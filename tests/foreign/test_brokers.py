@@ -141,7 +141,7 @@ class Project:
 def kill_while(command: subprocess.Popen[bytes], arrived: Callable[[], int]) -> None:
     """SIGKILL one of the command's processes each time that a part of the events has arrived."""
     for number in range(KILLS):
-        eventually(lambda number=number: arrived() > ALL * number // KILLS)
+        eventually(lambda number=number: arrived() > ALL * number // (KILLS + 1))
         random.choice(eventually(lambda: worker_processes(command))).kill()
     assert arrived() < ALL, "the last one was killed too late"
 

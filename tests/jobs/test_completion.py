@@ -18,7 +18,7 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.testing import run_jobs
-from tests.support.results import end, said_too_late
+from tests.support.results import end, end_soon, said_too_late
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_caller_waits_in_the_end")]
@@ -122,7 +122,7 @@ def test_death_is_raised_once_all_have_ended_or_put_in_its_place(queue):
     dead.kill()
     message = f"1 of 2 jobs have not ended within 0.2 s. The first, job {alive.id},"
     eventually(lambda: message in said_too_late(lambda: jobs.wait_all([dead, alive], 0.2)))
-    end(queue, result="5")
+    end_soon(queue, result="5")
     with pytest.raises(JobWasKilled):
         jobs.wait_all([dead, alive], PATIENCE_SECONDS)
     for results in (
@@ -139,7 +139,7 @@ def test_job_of_which_nothing_is_kept_is_told_once_all_have_ended(queue, wait):
     succeed(queue, unkept)
     with pytest.raises(TimeoutError):
         wait([unkept, alive], 0.2)
-    end(queue, result="5")
+    end_soon(queue, result="5")
     with pytest.raises(JobDoesNotExist, match="keep_result=False"):
         wait([unkept, alive], PATIENCE_SECONDS)
     missing, result = wait([unkept, alive], PATIENCE_SECONDS, return_exceptions=True)

@@ -31,7 +31,7 @@ from django_pgqueue.records import Fate
 from django_pgqueue.states import DeathReason
 from django_pgqueue.testing import run_jobs
 from tests.app import helped
-from tests.support.results import end, said_too_late, ways
+from tests.support.results import end, end_soon, said_too_late, ways
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_caller_waits_in_the_end")]
@@ -175,7 +175,7 @@ def test_timeout_says_where_the_job_is_and_leaves_it_alone(queue):
         lambda: asyncio.run(handle.aresult(timeout=dt.timedelta(seconds=0.1))),
     ):
         eventually(lambda way=way: said_too_late(way) == message)
-    assert end(queue, result="1") == [handle.id]
+    assert end_soon(queue, result="1") == [handle.id]
     assert handle.result() == 1
 
 

@@ -26,7 +26,7 @@ from django_pgqueue.services import ServiceRunner
 from django_pgqueue.states import JobStatus
 from django_pgqueue.testing import run_jobs
 from tests.support.plans import explain
-from tests.support.results import end
+from tests.support.results import end, end_soon
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
@@ -689,5 +689,5 @@ def test_call_that_has_met_a_job_is_waited_for_as_long_as_that(relay, queue):
     relay.pass_once()
     with pytest.raises(TimeoutError):
         jobs.wait_all(met, 0.1)
-    end(queue, result="5")
+    end_soon(queue, result="5")
     assert jobs.wait_all(met, PATIENCE_SECONDS) == [5]

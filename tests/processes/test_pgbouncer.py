@@ -228,7 +228,8 @@ def test_listener_listens_directly_where_the_setting_says_so(pool, settings):
     assert listener.works
 
 
-def test_listener_works_behind_a_pooler_in_session_mode(pool, settings):
+def test_listener_works_behind_a_pooler_in_session_mode(pool, settings, monkeypatch):
+    monkeypatch.setattr(listener_module, "ECHO_SECONDS", PATIENCE_SECONDS)
     pool(mode="session")
     settings.PGQUEUE = {"DATABASE": ALIAS}
     heard = []

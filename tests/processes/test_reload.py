@@ -10,7 +10,7 @@ import pytest
 from django_pgqueue.models import Job, SucceededJob
 from django_pgqueue.states import NEVER
 from tests.support.waiting import eventually
-from tests.support.workers import Worker, parent_of
+from tests.support.workers import Worker, freeze, parent_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -141,11 +141,13 @@ def test_worker_runs_the_new_code_and_ctrl_c_ends_it(shelf, tmp_path):
     job_id = shelf.hold(tmp_path)
 
     # The next job runs the new code; one that runs too long goes back uncharged and runs in it
+    freeze(command.process.pid)  # to the reloader it is one change
     shelf.write("annex/__init__.py", "")
     shelf.write("annex/tasks.py", TASKS)
     shelf.change("shelf_settings.py", '"shelf"]', '"shelf", "annex"]')
     shelf.change("shelf/tasks.py", 'return "first"', 'return "second"')
     shelf.change("shelf/subtitles.py", "one", "another")  # which only the job imports
+    command.signal(signal.SIGCONT)
     wait_for_worker(command, 2)
     assert "changed: the worker starts again" in command.text()
     assert (shelf.result("shelf.tasks.title"), shelf.result("shelf.tasks.subtitle")) == ("second", "another")

@@ -21,7 +21,8 @@ SELECT 'tests.app.tasks.noop', 'limited', 'shared by name', 1 FROM generate_seri
 
 
 def url_of(schema: str) -> str:
-    return f"{database_url()}?options={quote(f'-c search_path={schema}')}"
+    url = database_url()
+    return f"{url}{'&' if '?' in url else '?'}options={quote(f'-c search_path={schema}')}"
 
 
 @pytest.fixture

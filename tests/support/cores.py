@@ -1,4 +1,4 @@
-"""How many cores the tests may use."""
+"""The number of cores that the tests may use."""
 
 import math
 import os

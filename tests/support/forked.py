@@ -33,6 +33,9 @@ MODULES = (
 
 READ_WHEN_NEEDED = {"DATABASES", "PGQUEUE"}
 
+PATIENCE_SECONDS = 60.0
+"""In place of the five or ten that the end of a command, or one request, may take."""
+
 NUMBER = struct.Struct("i")
 MOST_BYTES = 2**20
 
@@ -52,8 +55,16 @@ def load() -> None:
     django.setup()
     for name in MODULES:
         importlib.import_module(name)
+    be_patient()
     gc.collect()
     gc.freeze()
+
+
+def be_patient() -> None:
+    """Let commands end in order, and answer, on a machine that stands still for some seconds meanwhile."""
+    from django_pgqueue.worker import http, maintenance, supervisor
+
+    supervisor.FAREWELL_SECONDS = maintenance.FINISH_SECONDS = http.LONGEST_SECONDS = PATIENCE_SECONDS
 
 
 def serve(orders: socket.socket) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from django_pgqueue.db.notify import notify_waiters
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.records import Fate, Outcome
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 SESSIONS = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND datname = current_database()"
 
@@ -21,6 +21,11 @@ def end(queue, fate=Fate.SUCCEEDED, *, tells=True, **values) -> list[int]:
     if tells:
         notify_waiters(queue, receipt.awaited)
     return [one.id for one in jobs]
+
+
+def end_soon(queue, **values) -> list[int]:
+    """End jobs that a waiter may just be noting, in rows that a claim steps over then; return those that ended."""
+    return eventually(lambda: end(queue, **values))
 
 
 def ways(handle) -> list:

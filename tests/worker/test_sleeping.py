@@ -18,14 +18,16 @@ from django_pgqueue.worker.slots import Slots
 from tests.support.sleeping import fall_asleep, wake
 from tests.support.slots import ended
 from tests.support.waiting import eventually
+from tests.support.workers import until_alone
 
 INSERT = "INSERT INTO pgqueue_jobs (task) VALUES ('x')"
 LOOK = "SELECT count(*) FROM pgqueue_jobs"
 
 
 @pytest.fixture
-def sessions(transactional_db):
-    """Open connections of psycopg."""
+def sessions(transactional_db, sql):
+    """Open connections of psycopg, once no session of an earlier test can be asleep."""
+    until_alone(sql)
     with contextlib.ExitStack() as stack:
 
         def opened():

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 180
 
 
 def until(is_so: Callable[[], bool]) -> None:
