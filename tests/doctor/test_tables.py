@@ -101,7 +101,7 @@ def test_server_without_autovacuum_is_found(monkeypatch):
     assert "no autovacuum" in only("autovacuum-off").what
 
 
-@pytest.mark.parametrize(("minutes", "word"), [(10, "ahead"), (-10, "behind")])
+@pytest.mark.parametrize(("minutes", "word"), [(10.5, "ahead"), (-10.5, "behind")])
 def test_clock_that_differs_from_the_databases_is_found(monkeypatch, minutes, word):
     now = timezone.now
     monkeypatch.setattr(tables.timezone, "now", lambda: now() + dt.timedelta(minutes=minutes))
